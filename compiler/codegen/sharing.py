@@ -7,7 +7,7 @@ in all problems is spelled out, and numbers that are the same as each other in e
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...runtime.plan.errors import ShaderloomError
@@ -47,26 +47,33 @@ def alone(spec: KernelSpec) -> SharedKernel:
     return _shared(kernel, [tuple(numbers.values)], spelled=False)[0]
 
 
-def shared(specs: Iterable[KernelSpec]) -> dict[KernelSpec, SharedKernel]:
-    """Return the kernels of those specs whose texts differ from another one's in numbers alone."""
+def shared(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
+    """Yield the kernels of those specs whose texts differ from another one's in numbers alone, each when it is written.
+
+    A driver can begin with the first ones while the others are written.
+    """
     alike: dict[Hashable, list[KernelSpec]] = {}
     for spec in dict.fromkeys(specs):
         alike.setdefault(_form(spec), []).append(spec)
-    texts: dict[str, dict[KernelSpec, _Outline]] = {}
     for several in alike.values():
-        for spec in several if len(several) > 1 else ():
-            try:
-                outline = _outline(spec)
-            except ShaderloomError:  # it cannot be written alone either, which names the node at fault
-                continue
-            texts.setdefault(outline.kernel.key, {})[spec] = outline
-    found: dict[KernelSpec, SharedKernel] = {}
+        if len(several) > 1:
+            yield from _shared_of_form(several)
+
+
+def _shared_of_form(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
+    """Yield the kernels of specs of one form that have their text in common with another."""
+    texts: dict[str, dict[KernelSpec, _Outline]] = {}
+    for spec in specs:
+        try:
+            outline = _outline(spec)
+        except ShaderloomError:  # it cannot be written alone either, which names the node at fault
+            continue
+        texts.setdefault(outline.kernel.key, {})[spec] = outline
     for outlines in texts.values():
         if len(outlines) > 1:
             kernel = next(iter(outlines.values())).kernel
             members = _shared(kernel, [outline.values for outline in outlines.values()], spelled=True)
-            found.update(zip(outlines, members, strict=True))
-    return found
+            yield from zip(outlines, members, strict=True)
 
 
 def _form(spec: KernelSpec) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...runtime.plan.dtypes import INT32, padded_bytes
@@ -71,7 +71,7 @@ class KernelTable:
             try:
                 item = self._kernels[group.output] = GroupKernel(group, self._build(group))
                 if group.constant and self._compilation.on_kernel is not None:
-                    self._render(item.built.spec, True, {})
+                    self._render(item.built.spec, True)
             except ShaderloomError as error:
                 error.origin = error.origin or group.nodes[-1].origin
                 raise
@@ -99,30 +99,34 @@ class KernelTable:
 
         Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
-        running = [item.built.spec for item in self if not item.group.constant]
-        among = shared(running) if self._compilation.target.shares_kernels else {}
+        if self._compilation.target.shares_kernels:
+            for spec, made in shared(item.built.spec for item in self if not item.group.constant):
+                self._keep(spec, False, made)
         for item in self:
             try:
-                kernel = self._render(item.built.spec, item.group.constant, among).kernel
+                kernel = self._render(item.built.spec, item.group.constant).kernel
             except ShaderloomError as error:
                 error.origin = error.origin or item.group.nodes[-1].origin
                 raise
             self.shaders.setdefault(kernel.key, kernel)
         return len(self.shaders)
 
-    def _render(self, spec: KernelSpec, is_constant: bool, among: Mapping[KernelSpec, SharedKernel]) -> SharedKernel:
-        """Return the kernel of a spec, which ``among`` has if several groups of the run share it."""
+    def _render(self, spec: KernelSpec, is_constant: bool) -> SharedKernel:
+        """Return the kernel of a spec, which several groups of the run may share; write it if it is not there."""
         made = self._rendered.get((spec, is_constant))
         if made is None:
-            if is_constant and self._compilation.target.shares_kernels:
-                made = alone(spec)
-            else:
-                made = (None if is_constant else among.get(spec)) or SharedKernel(render(spec), ())
-            self._rendered[spec, is_constant] = made
-            if self._compilation.on_kernel is not None and made.kernel.key not in self._sent:
-                self._sent.add(made.kernel.key)
-                self._compilation.on_kernel(made.kernel)
+            is_alone = is_constant and self._compilation.target.shares_kernels
+            made = alone(spec) if is_alone else SharedKernel(render(spec), ())
+            self._keep(spec, is_constant, made)
         return made
+
+    def _keep(self, spec: KernelSpec, is_constant: bool, rendered: SharedKernel) -> None:
+        """Keep the kernel of a spec, and give it to the driver if that does not have it."""
+        self._rendered[spec, is_constant] = rendered
+        kernel = rendered.kernel
+        if self._compilation.on_kernel is not None and kernel.key not in self._sent:
+            self._sent.add(kernel.key)
+            self._compilation.on_kernel(kernel)
 
     def call(self, output: Value, ranges: tuple[Range, ...]) -> KernelCall:
         """Return the call of the group that computes ``output``; ``ranges`` are those of its operands."""

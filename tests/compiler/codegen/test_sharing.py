@@ -12,6 +12,7 @@ from functools import reduce
 import numpy as np
 import onnx
 
+from shaderloom.compiler.codegen import sharing
 from shaderloom.compiler.codegen.sharing import SharedKernel, alone
 from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
 from shaderloom.compiler.codegen.strided import strided
@@ -198,6 +199,20 @@ def test_other_copies_keep_their_form():
         position = ix.add(ix.multiply(q, 4), lane) if base is None else ix.add(base, ix.multiply(lane, 2))
         spec, _ = copied(position, 60)
         assert strided(spec, Numbers()) is spec
+
+
+def test_a_shared_kernel_is_there_before_others_are_written(monkeypatch):
+    """A driver can begin with it."""
+    copies = [copied(ix.multiply(ix.coordinate("q", 8), stride), 8)[0] for stride in (8, 12)]
+    others = [replace(spec, workgroup=(32, 1, 1)) for spec in copies]
+    written = []
+    monkeypatch.setattr(
+        sharing, "_outline", lambda spec, outline=sharing._outline: written.append(spec) or outline(spec)
+    )
+    kernels = sharing.shared([*copies, *others])
+    assert next(kernels)[0] == copies[0]
+    assert written == copies
+    assert [spec for spec, _ in kernels] == [copies[1], *others]
 
 
 def test_small_divisors_are_read_too():
