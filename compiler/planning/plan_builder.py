@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from ...runtime.plan.codec import digest
 from ...runtime.plan.facts import PlanFacts
 from ...runtime.plan.notes import MemoryNotes, PlanNotes
 from ...runtime.plan.plan import Command, ComputePass, KernelCall, Plan, RepeatedPass, Symbol
@@ -119,8 +118,7 @@ class Planner:
             facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
             notes=PlanNotes(tuple(recorder.notes), self._memory_notes()),
         )
-        content = {name: value for name, value in plan.to_json().items() if name not in ("key", "facts", "notes")}
-        return replace(plan, key=digest(content))
+        return replace(plan, key=plan.content_digest())
 
     def _commands(self) -> tuple[Command, ...]:
         """Return the calls in order: neighbours in one pass, those of a kernel with iterations in one of their own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol
 
 from ...runtime.plan.codec import digest, encode
@@ -38,6 +39,7 @@ class DeviceWeights:
     def __init__(self, kernels: KernelTable) -> None:
         self._kernels = kernels
         self._keys: dict[Value, str] = {}
+        self._problems: dict[str, str] = {}  #: the numbers of each problem so far, by the name of its range
         self.weights: dict[str, Weight] = {}
         self.sources: dict[str, SourceRef] = {}
 
@@ -76,8 +78,9 @@ class DeviceWeights:
                 else:
                     ranges.append(Range(buffers[operand], 0, static_bytes(operand)))
             calls.append(self._kernels.call(current, tuple(ranges)))
-        problems = {f"problem:{number}": str(problem) for problem, number in self._kernels.problems.items()}
-        contents = [[call.kernel, encode(_renamed(call.ranges, problems)), encode(call.grid)] for call in calls]
+        for problem, number in islice(self._kernels.problems.items(), len(self._problems), None):
+            self._problems[f"problem:{number}"] = str(problem)
+        contents = [[call.kernel, encode(_renamed(call.ranges, self._problems)), encode(call.grid)] for call in calls]
         key = digest({"sources": list(sources), "calls": contents})
         named = tuple(replace(call, ranges=_renamed(call.ranges, {own: f"weight:{key}"})) for call in calls)
         return Weight(key, static_bytes(value), tuple(sources), named, value.name)
@@ -87,4 +90,4 @@ class DeviceWeights:
 
 
 def _renamed(ranges: tuple[Range, ...], names: Mapping[str, str]) -> tuple[Range, ...]:
-    return tuple(replace(item, buffer=names.get(item.buffer, item.buffer)) for item in ranges)
+    return tuple(replace(item, buffer=names[item.buffer]) if item.buffer in names else item for item in ranges)

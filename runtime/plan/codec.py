@@ -37,13 +37,14 @@ def encode(value: Any) -> Any:
     Tuples become lists, bytes become ``{"base64": text}``.  A record whose class has a variable ``kind`` is written
     with it, which tells the members of a union apart.  Raises :class:`TypeError` for a value without such a form.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if kind is tuple or kind is list:
-        return [encode(item) for item in value]
-    if is_dataclass(kind):
-        tag, names = _kind_of(kind), _field_types(kind)
+        return [item if type(item) in _PLAIN else encode(item) for item in value]
+    form = _form(kind)
+    if form is not None:
+        tag, names = form
         items = {name: encode(getattr(value, name)) for name in names}
         return items if tag is None else {"kind": tag, **items}
     if isinstance(value, Enum):
@@ -53,6 +54,12 @@ def encode(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
     raise TypeError(f"a {kind.__name__} has no JSON form")
+
+
+@cache
+def _form(kind: type) -> tuple[str | None, tuple[str, ...]] | None:
+    """Return the kind and the fields with which records of a class are written; None for other classes."""
+    return (_kind_of(kind), tuple(_field_types(kind))) if is_dataclass(kind) else None
 
 
 def digest(value: Any) -> str:

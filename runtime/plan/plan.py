@@ -22,7 +22,7 @@ Buffers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from .codec import decode, digest, encode
@@ -247,6 +247,11 @@ class Plan:
             raise ValueError("a plan is an object")
         check_format(data.get("format"))
         return decode(data, cls, "plan")
+
+    def content_digest(self) -> str:
+        """Return the digest of all that a run depends on: what the key of a plan is."""
+        names = [item.name for item in fields(self) if item.name not in ("key", "facts", "notes")]
+        return digest({"format": FORMAT, **{name: encode(getattr(self, name)) for name in names}})
 
     @property
     def digest(self) -> str:
