@@ -1,7 +1,8 @@
 """Fewer garbage collections while a program starts.
 
 Importing the compiler and compiling a model make some hundred thousand objects that live on, at each thousand of which
-Python looks for circles of garbage: a tenth of the time, to find none.
+Python looks for circles of garbage: a tenth of the time, to find none.  Nor does it look at all of them at once after
+that: they join the old objects, which Python looks at when there are many more.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import gc
 import threading
 from types import TracebackType
 
-#: Objects between two collections of the youngest generation, in place of 700
-_OBJECTS = 50_000
+#: Objects between two collections of the youngest generation, in place of 700; and those that are taken for old
+#: between two collections of all
+_OBJECTS = 1_000_000
 
 _lock = threading.Lock()
 _blocks = 0
 _thresholds = gc.get_threshold()
+_taken = 0  #: objects that were taken for old since the collection of that number
+_collection = 0
 
 
 class RareCollections:
-    """In ``with``: collect at every 50,000 new objects.  Blocks of several threads, and within others, end together.
+    """In ``with``: collect at every 1,000,000 new objects.  Blocks of several threads, and within others, end together.
 
     A collector that is off, or that the caller has set to collect less often, stays as it is.
     """
@@ -38,4 +42,17 @@ class RareCollections:
         with _lock:
             _blocks -= 1
             if not _blocks and gc.get_threshold()[0] == _OBJECTS:
+                _take_for_old()
                 gc.set_threshold(*_thresholds)
+
+
+def _take_for_old() -> None:
+    """Let objects that were not looked at yet join the old ones, but not too many, and not where some are frozen."""
+    global _taken, _collection
+    collection = gc.get_stats()[-1]["collections"]
+    if collection != _collection:
+        _taken, _collection = 0, collection
+    _taken += gc.get_count()[0]
+    if _taken <= _OBJECTS and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

@@ -1,10 +1,11 @@
-"""Collections are rare in a block, and as before after it."""
+"""Collections are rare in a block, and as before after it; what was made in it is not looked at when it ends."""
 
 import gc
 import threading
 
 import pytest
 
+from shaderloom.runtime.plan import garbage
 from shaderloom.runtime.plan.garbage import RareCollections
 
 
@@ -26,18 +27,18 @@ def test_blocks_of_several_threads_end_together():
 
     thread = threading.Thread(target=other)
     with RareCollections():
-        assert gc.get_threshold() == (50_000, 10, 5)
+        assert gc.get_threshold() == (1_000_000, 10, 5)
         thread.start()
         inside.wait(10)
         with RareCollections():
             pass
-    assert gc.get_threshold() == (50_000, 10, 5)
+    assert gc.get_threshold() == (1_000_000, 10, 5)
     leave.set()
     thread.join()
     assert gc.get_threshold() == (700, 10, 5)
 
 
-@pytest.mark.parametrize("chosen", [(0, 10, 10), (10**6, 1, 1)])
+@pytest.mark.parametrize("chosen", [(0, 10, 10), (10**7, 1, 1)])
 def test_what_the_caller_chose_stays(chosen):
     gc.set_threshold(*chosen)
     with RareCollections():
@@ -46,3 +47,58 @@ def test_what_the_caller_chose_stays(chosen):
     with RareCollections():
         gc.set_threshold(900, 2, 2)
     assert gc.get_threshold() == (900, 2, 2)
+
+
+@pytest.fixture
+def collections():
+    """The generations that are collected, as they are."""
+    seen = []
+
+    def note(phase, info):
+        if phase == "start":
+            seen.append(info["generation"])
+
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    gc.collect()
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+    if frozen:  # what the collection of tests made
+        gc.freeze()
+
+
+def make_circles(count):
+    for _ in range(count):
+        circle = []
+        circle.append(circle)
+
+
+def test_objects_of_a_block_are_not_looked_at_when_it_ends(collections):
+    with RareCollections():
+        made = [[] for _ in range(100_000)]
+        make_circles(1000)
+    more = [[] for _ in range(600)]
+    assert collections == []
+    assert len(made) + len(more) == 100_600
+    assert gc.collect() >= 1000, "and are garbage for the collection of all"
+
+
+def test_blocks_do_not_hide_garbage_without_end(collections, monkeypatch):
+    monkeypatch.setattr(garbage, "_OBJECTS", 50_000)
+    for _ in range(8):
+        with RareCollections():
+            make_circles(20_000)
+        [[] for _ in range(1000)]
+    assert 0 in collections
+
+
+def test_objects_that_the_program_has_frozen_stay_so(collections):
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    try:
+        with RareCollections():
+            make_circles(1000)
+        assert frozen > 0 and gc.get_freeze_count() == frozen
+    finally:
+        gc.unfreeze()
