@@ -14,7 +14,7 @@ import hashlib
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..runtime.plan.record import record
 from .entry import MAX_ENTRY, canonical, decode, encode
 from .files import others_have_access, read_regular
 from .secret import load_secret, secret_path
+from .writing import finish_writing, write_beside
 
 #: Environment variable with the folder of the cache, or ``off``
 FOLDER_VARIABLE = "SHADERLOOM_CACHE"
@@ -80,6 +81,7 @@ class DiskCache:
 
     def get(self, kind: str, entries: Mapping[str, Any]) -> Any | None:
         """Return the value stored for these entries, or None; an unusable entry is deleted."""
+        self.finish()
         if not self._usable:
             return None
         path = self.path_of(kind, entries)
@@ -98,6 +100,15 @@ class DiskCache:
         with contextlib.suppress(OSError):
             os.utime(path)  # it counts as used now
         return value
+
+    def put_beside(self, kind: str, entries: Mapping[str, Any], value: Callable[[], Any]) -> None:
+        """Store the JSON value that ``value`` returns, while the caller goes on; who asks for an entry waits for it."""
+        if self._usable:
+            write_beside(lambda: self.put(kind, entries, value()))
+
+    def finish(self) -> None:
+        """Wait until all that was stored is on the disk."""
+        finish_writing()
 
     def put(self, kind: str, entries: Mapping[str, Any], value: Any) -> bool:
         """Store a JSON value; return False if that fails (no space, no permission, larger than a limit)."""
@@ -126,6 +137,7 @@ class DiskCache:
 
     def clear(self) -> int:
         """Remove every entry and the partial files of interrupted writers; return the number of entries removed."""
+        self.finish()
         removed = 0
         for path in self._files(""):
             with contextlib.suppress(OSError):
@@ -137,6 +149,7 @@ class DiskCache:
         return removed
 
     def info(self) -> CacheInfo:
+        self.finish()
         sizes = [size for _, _, size in self._states()]
         return CacheInfo(self.folder, len(sizes), sum(sizes), self.limit)
 

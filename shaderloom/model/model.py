@@ -288,6 +288,7 @@ class Model:
             raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
 
     def close(self) -> None:
+        self._cache.finish()
         self.sources.close()
 
     def _open_header(self) -> ModelHeader:

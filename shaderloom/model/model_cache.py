@@ -49,7 +49,7 @@ class ModelCache:
 
     def store_header(self, header: ModelHeader) -> None:
         if self._cache is not None:
-            self._cache.put("header", self._header_entries(), header.to_json())
+            self._cache.put_beside("header", self._header_entries(), header.to_json)
 
     def _header_entries(self) -> dict[str, Any]:
         return {"model": self._identity, "logits": self._logits, "compiler": compiler_version()}
@@ -68,8 +68,13 @@ class ModelCache:
 
     def store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
         if self._cache is not None:
-            value = {"decisions": choices.decision_log(), "plan": plan.to_json()}
-            self._cache.put("plan", self._entries(**entries), value)
+            log = choices.decision_log()
+            self._cache.put_beside("plan", self._entries(**entries), lambda: {"decisions": log, "plan": plan.to_json()})
+
+    def finish(self) -> None:
+        """Wait until what was stored is on the disk, for other processes."""
+        if self._cache is not None:
+            self._cache.finish()
 
     def ranges(self, options: Mapping[str, Any]) -> dict[str, float] | None:
         """Return the magnitudes out of range that were stored for the model with these options, by ONNX node."""

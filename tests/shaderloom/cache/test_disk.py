@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import tracemalloc
 import zlib
@@ -330,3 +331,31 @@ def test_choice_of_the_folder(tmp_path, monkeypatch):
     assert open_cache(True) is None
     monkeypatch.delenv("SHADERLOOM_CACHE")
     assert "shaderloom" in str(open_cache(True).folder)
+
+
+def test_who_asks_waits_for_what_is_being_written(cache):
+    release = threading.Event()
+
+    def slow():
+        release.wait(PATIENCE)
+        return {"plan": 1}
+
+    cache.put_beside("plan", ENTRIES, slow)
+    assert not list(cache.folder.rglob("*.entry")), "the caller goes on"
+    threading.Timer(0.05, release.set).start()
+    assert cache.get("plan", ENTRIES) == {"plan": 1}
+    cache.put_beside("plan", ENTRIES, lambda: {"plan": 2})
+    assert cache.info().entries == 1
+    cache.put_beside("header", ENTRIES, dict)
+    assert cache.clear() == 2 and cache.info().entries == 0
+
+
+def test_a_process_that_ends_completes_what_it_writes(tmp_path):
+    text = f"""
+        import time
+        from pathlib import Path
+        from shaderloom.cache import DiskCache
+        DiskCache(Path({str(tmp_path / "c")!r})).put_beside("plan", {{"a": 1}}, lambda: time.sleep(0.2) or "value")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, timeout=PATIENCE)
+    assert DiskCache(tmp_path / "c").get("plan", {"a": 1}) == "value"
