@@ -17,12 +17,10 @@ from ..device.device import Device
 from ..device.opening import open_device
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, DType, from_numpy, interface_dtype, padded_bytes
-from ..plan.errors import ClosedError, InputError, UnsupportedError
+from ..plan.errors import ClosedError, InputError, MemorySharingError, UnsupportedError
 from .buffers import COPY_DST, COPY_SRC, MAP_READ, STORAGE, TENSOR, OwnedBuffer, as_bytes, mapped, read_range, write
+from .host_arrays import DLPACK_DEVICE, DLPACK_HOST, export_array, host_array, shared_array
 from .storage import Storage, pinned
-
-#: DLPack's number of the host's memory
-_DLPACK_CPU = (1, 0)
 
 
 def border_bytes(elements: int, dtype: DType) -> int:
@@ -52,7 +50,7 @@ class Tensor:
 
         Raises :class:`UnsupportedError` for a dtype that the device cannot hold.
         """
-        host = np.asarray(array)
+        host = host_array(array)
         tensor = cls.empty(host.shape, host.dtype, device)
         tensor.update(host)
         return tensor
@@ -150,7 +148,7 @@ class Tensor:
     def update(self, array: Any) -> None:
         """Replace the elements by those of an array of the same dtype and shape."""
         self._live()
-        host = np.asarray(array)
+        host = host_array(array)
         if host.dtype.name != self.dtype.name or host.shape != self._shape:
             raise InputError(f"{host.dtype.name}{list(host.shape)} does not fit {self._dtype}{list(self._shape)}")
         host = np.ascontiguousarray(host, self.dtype).reshape(self._shape)
@@ -228,23 +226,32 @@ class Tensor:
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
-        """Export a copy on the host.
+        """Export the elements on the host: a view of a tensor that is there, a copy of one on the device.
 
-        Raises :class:`BufferError` where that is impossible or a view is demanded.
+        Such a copy is made only for a consumer that asks for the host (``device="cpu"``).  Raises
+        :class:`MemorySharingError` (a ``BufferError``) otherwise, or if the tensor cannot be exported as is demanded.
         """
-        if copy is False:
-            raise BufferError("a tensor on the device can only be copied")
-        if dl_device not in (None, _DLPACK_CPU):
-            raise BufferError(f"tensors are exported to the host {_DLPACK_CPU}, not to {dl_device}")
+        self._live()
         if stream is not None:
-            raise BufferError("the host has no streams")
-        if self._dtype.name == "bfloat16":
-            raise BufferError("numpy does not export bfloat16")
-        array = self.numpy()
-        return array.__dlpack__() if max_version is None else array.__dlpack__(max_version=max_version)
+            raise MemorySharingError("memory of the host has no streams", hint="pass no stream")
+        if dl_device not in (None, DLPACK_HOST):
+            raise MemorySharingError(f"tensors are exported to the host, {DLPACK_HOST}, not to {dl_device}")
+        if self._host is None and (dl_device is None or copy is False):
+            raise MemorySharingError(
+                f"the tensor is on {self._device.name}, whose memory other libraries cannot see",
+                hint="copy it: tensor.numpy(), np.from_dlpack(tensor, device='cpu') or "
+                "torch.from_numpy(tensor.numpy()); tensor.get_data(release=True) moves it to the host",
+            )
+        array = self.numpy() if self._host is None else self._host
+        return export_array(array, max_version, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _DLPACK_CPU
+        return DLPACK_DEVICE if self._host is None else DLPACK_HOST
+
+    @classmethod
+    def from_dlpack(cls, external: Any, device: Any = None) -> Tensor:
+        """Copy the array of another library, such as a PyTorch tensor, to the device; see :meth:`from_numpy`."""
+        return cls.from_numpy(shared_array(external), device)
 
     def __repr__(self) -> str:
         state = " disposed" if self.disposed else ""

@@ -243,6 +243,12 @@ class RunError(InputError, onnxruntime.RuntimeException, onnxruntime.Fail):
     remedy = "the inputs do not fit the model: compare them with those that it was made for"
 
 
+class MemorySharingError(InputError, BufferError):
+    """Memory cannot be shared with another library by DLPack, whose protocol asks for a :class:`BufferError`."""
+
+    remedy = "copy the elements: tensor.numpy()"
+
+
 class LimitError(ShaderloomError, onnxruntime.RuntimeException):
     """A limit of the device, or a cap set by the caller, would be exceeded."""
 

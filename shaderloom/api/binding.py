@@ -13,6 +13,7 @@ from typing import Any, Protocol, Union
 import numpy as np
 
 from ..runtime.execution.attachment import Target
+from ..runtime.memory.host_arrays import DLPACK_HOST, export_array, host_array, shared_array
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import BY_NAME, from_numpy, from_onnx, interface_dtype
 from ..runtime.plan.errors import InputError, UnsupportedError
@@ -51,27 +52,13 @@ class OrtValue:
         array: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
     ) -> OrtValue:
         """Return a value that is the array itself on ``"cpu"``, a copy on ``"wgpu"``; ``device`` as for sessions."""
-        host = np.asarray(array)
+        host = host_array(array)
         return OrtValue(Tensor.from_numpy(host, device) if _is_gpu(device_type) else host)
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
         """Return a value whose elements are the bytes of ``data`` as another ONNX type of the same size."""
         return OrtValue(data.view(_element_type(onnx_element_type)))
-
-    @classmethod
-    def from_dlpack(cls, data: Any) -> OrtValue:
-        """Return a value that shares the memory of an object with ``__dlpack__``, such as a PyTorch tensor on the host.
-
-        Raises :class:`InputError` for memory of a device.
-        """
-        try:
-            return cls(np.from_dlpack(data))
-        except (AttributeError, TypeError, RuntimeError, BufferError) as error:
-            raise InputError(
-                f"{type(data).__name__} does not share its memory by DLPack: {error}",
-                hint="pass an object with __dlpack__ whose elements are on the host",
-            ) from error
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -104,7 +91,7 @@ class OrtValue:
         if isinstance(content, Tensor):
             content.update(array)
             return
-        given = np.asarray(array)
+        given = host_array(array)
         if given.dtype != content.dtype or given.shape != content.shape:
             raise InputError(
                 f"{given.dtype.name}{list(given.shape)} does not fit {content.dtype.name}{list(content.shape)}"
@@ -161,6 +148,27 @@ class OrtValue:
             return content.__array__(dtype, copy)
         return content.__array__(dtype, copy=copy) if dtype is not None else np.array(content, copy=copy)
 
+    @classmethod
+    def from_dlpack(cls, data: Any) -> OrtValue:
+        """Return a value that shares the memory of an array on the host, such as a PyTorch tensor.
+
+        Raises :class:`InputError` for memory of a device.
+        """
+        return cls(shared_array(data))
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """Export the elements on the host as :meth:`Tensor.__dlpack__` does."""
+        content = self._ortvalue_content
+        if isinstance(content, Tensor):
+            return content.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        return export_array(content, max_version, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        content = self._ortvalue_content
+        return content.__dlpack_device__() if isinstance(content, Tensor) else DLPACK_HOST
+
 
 class BoundSession(Protocol):
     """The interface that a binding requires of its :class:`InferenceSession`."""
@@ -199,7 +207,7 @@ class IOBinding:
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array to an input."""
         self._check(name, "input")
-        self._feeds[name] = np.asarray(arr_on_cpu)
+        self._feeds[name] = host_array(arr_on_cpu)
 
     def bind_input(
         self,

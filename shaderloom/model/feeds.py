@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..runtime.execution.ports import Feed
+from ..runtime.memory.host_arrays import host_array, is_torch_tensor
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, DType, to_border
@@ -191,6 +192,8 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
         return value
     if port.dtype == "string":
         return _of_texts(port, value)
+    if is_torch_tensor(value):
+        value = _as_array(port, value)
     if isinstance(value, np.ndarray):
         if dtype.name in EXTENSIONS and value.dtype.name in (dtype.storage, "uint8") and dtype.bits == 8:
             return _of_storage(port, value, dtype)
@@ -203,10 +206,7 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
         return value
     if value is None:
         raise InputError("no value was given", tensor=port.name)
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"is not an array: {error}", tensor=port.name) from None
+    array = _as_array(port, value)
     if array.dtype.name == expected:
         return array
     if array.dtype.kind in "biuf" and dtype.name not in EXTENSIONS:
@@ -220,6 +220,14 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
         tensor=port.name,
         hint=f"pass a numpy array of dtype {expected}",
     )
+
+
+def _as_array(port: DeclaredPort, value: Any) -> np.ndarray:
+    """Return what is fed as an array; raise :class:`InputError` with the name of the input."""
+    try:
+        return host_array(value)
+    except InputError as error:
+        raise InputError(error.reason, tensor=port.name, hint=error.hint) from None
 
 
 def _of_texts(port: DeclaredPort, value: Any) -> np.ndarray:

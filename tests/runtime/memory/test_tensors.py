@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom.runtime.memory.host_arrays import host_array
 from shaderloom.runtime.memory.tensor import Tensor
 from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, UnsupportedError
 
@@ -63,8 +64,8 @@ def test_bfloat16_survives_the_device(device):
     array = np.arange(5).astype(ml_dtypes.bfloat16)
     with Tensor.from_numpy(array, device) as tensor:
         np.testing.assert_array_equal(tensor.numpy(), array)
-        with pytest.raises(BufferError):
-            np.from_dlpack(tensor)
+        with pytest.raises(BufferError, match="take the bits"):
+            np.from_dlpack(tensor, device="cpu")
 
 
 def test_types_that_only_the_host_holds_are_refused(device):
@@ -116,11 +117,57 @@ def test_numpy_protocols(device):
     assert np.asarray(tensor, np.float64).dtype == np.float64
     with pytest.raises(ValueError, match="without a copy"):
         tensor.__array__(copy=False)
-    np.testing.assert_array_equal(np.from_dlpack(tensor), np.arange(4))
-    assert tensor.__dlpack_device__() == (1, 0)
-    for wrong in ({"copy": False}, {"dl_device": (2, 0)}, {"stream": 1}):
+
+
+def test_dlpack_copies_a_tensor_of_the_device_only_when_asked_for_the_host(device):
+    tensor = Tensor.from_numpy(np.arange(4, dtype=np.float32), device)
+    assert tensor.__dlpack_device__() == (15, 0)
+    np.testing.assert_array_equal(np.from_dlpack(tensor, device="cpu"), np.arange(4))
+    with pytest.raises(BufferError, match=r"from_dlpack\(tensor, device='cpu'\)"):
+        np.from_dlpack(tensor)
+    for wrong in ({"copy": False, "dl_device": (1, 0)}, {"dl_device": (2, 0)}, {"stream": 1}):
         with pytest.raises(BufferError):
             tensor.__dlpack__(**wrong)
+
+
+def test_dlpack_shares_the_memory_of_a_tensor_on_the_host(device):
+    tensor = Tensor.from_numpy(np.arange(4, dtype=np.float32), device)
+    tensor.get_data(release=True)
+    assert tensor.__dlpack_device__() == (1, 0)
+    first, second = np.from_dlpack(tensor), np.from_dlpack(tensor)
+    assert np.shares_memory(first, second)
+    assert not np.shares_memory(first, np.from_dlpack(tensor, copy=True))
+    with Tensor.from_dlpack(first, device) as copied:
+        np.testing.assert_array_equal(copied.numpy(), np.arange(4))
+
+
+class Exporter:
+    """An array of a library that has DLPack alone."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **options):
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_are_seen_without_a_copy(device):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    assert np.shares_memory(host_array(Exporter(array)), array)
+    with Tensor.from_dlpack(Exporter(array), device) as tensor:
+        np.testing.assert_array_equal(tensor.numpy(), array)
+    value = shaderloom.OrtValue.from_dlpack(Exporter(array))
+    assert np.shares_memory(np.from_dlpack(value), array)
+    assert value.__dlpack_device__() == (1, 0)
+    on_device = shaderloom.OrtValue.ortvalue_from_numpy(array, "wgpu", device=device)
+    np.testing.assert_array_equal(np.from_dlpack(on_device, device="cpu"), array)
+    with pytest.raises(BufferError, match="other libraries cannot see"):
+        np.from_dlpack(on_device)
+    with pytest.raises(InputError, match="Exporter does not share memory of the host"):
+        host_array(Exporter(np.array(["text"])))
 
 
 def test_elements_are_replaced(device):
