@@ -12,7 +12,7 @@ from .models import RealModel, measure, real_models
 
 pytestmark = pytest.mark.soak
 
-CASES = list(all_cases())
+CASES = all_cases()
 MODELS = [model for model in real_models() if not model.large]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import onnx
@@ -78,6 +78,7 @@ class OperatorCase:
             opsets.append(helper.make_opsetid(definition.domain, 1))
         return helper.make_model(graph, opset_imports=opsets, ir_version=8 if case.opset else 10)
 
+    @cached_property
     def reference(self) -> tuple[str, list[np.ndarray]]:
         """The name of the runtime that was asked, and its outputs: onnxruntime where it has the operator."""
         try:
@@ -122,10 +123,14 @@ def make_operand(tensor: Tensor, generator: np.random.Generator) -> np.ndarray:
     return generator.uniform(tensor.low, tensor.high, tensor.shape).astype(dtype)
 
 
-def all_cases() -> Iterator[OperatorCase]:
-    for definition in registry.all():
-        for number, case in enumerate(cases_of(definition)):
-            yield OperatorCase(definition, case, number)
+@cache
+def all_cases() -> tuple[OperatorCase, ...]:
+    """Every case of every operator, with the operands and the reference that all tests of a process share."""
+    return tuple(
+        OperatorCase(definition, case, number)
+        for definition in registry.all()
+        for number, case in enumerate(cases_of(definition))
+    )
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> float:
@@ -154,7 +159,7 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> float:
 
 def assert_case(operator: OperatorCase, actual: Sequence[np.ndarray]) -> None:
     """Compare the outputs of a case with its reference, within the case's tolerance."""
-    runtime, expected = operator.reference()
+    runtime, expected = operator.reference
     for position, (left, right) in enumerate(zip(actual, expected, strict=True)):
         error = difference(left, right)
         assert error <= operator.case.tolerance, (
@@ -165,7 +170,7 @@ def assert_case(operator: OperatorCase, actual: Sequence[np.ndarray]) -> None:
 
 def skip_if_host_only(operator: OperatorCase) -> None:
     """float64 and strings have no storage on a device; that such a graph is refused is tested elsewhere."""
-    _, expected = operator.reference()
+    _, expected = operator.reference
     dtypes = {array.dtype.name for array in (*expected, *operator.feeds.values())}
     if dtypes & {"float64", "object"}:
         pytest.skip("an operand or result has a type that lives on the host")

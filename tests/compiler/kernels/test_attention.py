@@ -233,7 +233,7 @@ def test_attention_operators(device, operator: OperatorCase):
     """Every case of the operators: causal masks, caches, groups of heads, soft caps, lengths, sinks."""
     model, feeds = operator.model(), operator.feeds
     plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
-    runtime, expected = operator.reference()
+    runtime, expected = operator.reference
     for found, wanted in zip(run_plan(device, plan, model, feeds), expected, strict=True):
         assert difference(found, wanted) <= operator.case.tolerance, runtime
 

@@ -23,7 +23,7 @@ from ...support.running import compile_for
 from ...support.watching import count_outside
 
 #: All cases on all kinds of devices in a soak: about ten minutes of a software driver
-CASES = list(all_cases())[:: 1 if SOAK else 40]
+CASES = all_cases()[:: 1 if SOAK else 40]
 KINDS = ("discrete", "cpu") if SOAK else ("discrete",)
 
 

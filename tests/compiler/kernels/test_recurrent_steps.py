@@ -130,7 +130,7 @@ def test_operator_cases(each_device, monkeypatch, operator: OperatorCase, kind):
     monkeypatch.setattr(recurrent_steps, "applies", lambda context: recurrent_steps.suits(context.anchor))
     model, feeds = operator.model(), operator.feeds
     plan = compile_for(model, feeds, dataclasses.replace(each_device.profile, kind=kind))
-    _, expected = operator.reference()
+    _, expected = operator.reference
     for found, wanted in zip(run_plan(each_device, plan, model, feeds), expected, strict=True):
         error = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)
         assert error <= max(operator.case.tolerance, 2e-3 if found.dtype.itemsize == 2 else 1e-5)

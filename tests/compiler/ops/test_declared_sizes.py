@@ -55,7 +55,7 @@ def declarations(operator: OperatorCase) -> Iterator[Names]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", list(all_cases()), ids=lambda operator: operator.name)
+@pytest.mark.parametrize("operator", all_cases(), ids=lambda operator: operator.name)
 def test_a_declared_size_changes_no_element(operator: OperatorCase) -> None:
     """Also where it is 0 or 1, which may be broadcast, or equal to another one by chance."""
     expected = interpret(operator, {}, 0)

@@ -24,7 +24,7 @@ from shaderloom.runtime.plan.errors import ShapeError, UnsupportedError
 from ...op_cases import FOLDERS, case_names, cases_of
 from ...support.cases import OperatorCase, all_cases, difference, run_onnxruntime
 
-CASES = list(all_cases())
+CASES = all_cases()
 
 
 def test_every_public_operator_has_cases():
@@ -48,7 +48,7 @@ def _shapes(operator: OperatorCase) -> dict[str, tuple[int, ...]]:
 
 
 def _compare(operator: OperatorCase, graph: Graph, actual: Sequence[np.ndarray]) -> None:
-    runtime, expected = operator.reference()
+    runtime, expected = operator.reference
     for position, (left, right) in enumerate(zip(actual, expected, strict=True)):
         error = difference(left, right)
         assert error <= operator.case.tolerance, (

@@ -7,19 +7,32 @@ Covers: compiler/ops, compiler/kernels/ordering, compiler/kernels/rows, compiler
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from ...conftest import ADAPTERS
 from ...support.cases import OperatorCase, all_cases, assert_case, skip_if_host_only
 from ...support.running import run_model
 
-CASES = list(all_cases())
+CASES = all_cases()
 
 
 #: what drivers may do and WGSL allows: SwiftShader's exp gives 0 for NaN
 DRIVER_LIMITS = {("SwiftShader", "Sigmoid-7"): "exp of NaN is 0 on this driver"}
 
 
-@pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
+def _on_each_device() -> Iterator[Any]:
+    """All cases on the first device; of the others the quick tier takes three cases of each operator."""
+    for adapter in ADAPTERS:
+        for operator in CASES:
+            is_slow = adapter != ADAPTERS[0] and operator.number >= 3
+            marks = [pytest.mark.slow] if is_slow else []
+            yield pytest.param(adapter, operator, marks=marks, id=f"{adapter}-{operator.name}")
+
+
+@pytest.mark.parametrize(("each_device", "operator"), _on_each_device(), indirect=["each_device"])
 def test_case(operator: OperatorCase, each_device):
     skip_if_host_only(operator)
     for (driver, case), reason in DRIVER_LIMITS.items():

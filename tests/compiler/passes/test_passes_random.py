@@ -22,7 +22,7 @@ from shaderloom.runtime.plan.errors import Origin, ShapeError, UnsupportedError
 from ...support.cases import OperatorCase, all_cases, difference
 from ...support.passes import REWRITES, run_rewrites
 
-CASES = list(all_cases())
+CASES = all_cases()
 
 
 @pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
