@@ -257,5 +257,6 @@ def measure(model: onnx.ModelProto) -> dict[str, int]:
     }
 
 
-if __name__ == "__main__":
-    print(json.dumps(measure(CHAINS[sys.argv[1]](int(sys.argv[2])))))
+if __name__ == "__main__":  # LENGTH NAME ...
+    for chain in sys.argv[2:]:
+        print(json.dumps(measure(CHAINS[chain](int(sys.argv[1])))), flush=True)

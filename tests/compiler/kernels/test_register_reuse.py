@@ -80,7 +80,13 @@ def _program(name: str, shape: tuple[int, int], dtype: type):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
-    ("shape", "dtype"), [((3, 256), np.float32), ((3, 256), np.float16), ((7, 63), np.float32), ((64, 8), np.float32)]
+    ("shape", "dtype"),
+    [
+        ((3, 256), np.float16),
+        ((7, 63), np.float32),
+        pytest.param((3, 256), np.float32, marks=pytest.mark.slow),
+        pytest.param((64, 8), np.float32, marks=pytest.mark.slow),
+    ],
 )
 def test_rows_keep_what_they_computed(name: str, shape: tuple[int, int], dtype: type, each_device):
     model, feeds = _program(name, shape, dtype)

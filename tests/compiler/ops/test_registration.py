@@ -12,6 +12,8 @@ import pytest
 
 from shaderloom.compiler.ops.registry import registry
 
+from ...support.effort import quick_first
+
 INTERRUPTED = """
 import sys
 calls = 0
@@ -39,7 +41,7 @@ print(len(list(registry.all())))
 """
 
 
-@pytest.mark.parametrize("moment", [1, 2, 101, 260, 401])
+@pytest.mark.parametrize("moment", quick_first([260, 1, 2, 101, 401]))
 def test_an_interrupted_import_goes_on(moment: int) -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(moment=moment)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -105,9 +105,11 @@ def test_exported_architectures(name):
 @pytest.mark.parametrize(
     ("name", "dynamic", "others"),
     [
-        ("bert_small_dynamic", {"sequence": (1, 512)}, [{"sequence": 1}, {"sequence": 12}]),
+        pytest.param(
+            "bert_small_dynamic", {"sequence": (1, 512)}, [{"sequence": 1}, {"sequence": 12}], marks=pytest.mark.slow
+        ),
         ("bert_small_dynamic", {"batch": (1, 8), "sequence": (1, 512)}, [{"batch": 3, "sequence": 4}]),
-        ("decoder_kv", {"past": (0, 4096)}, [{"past": 0}, {"past": 6}]),
+        pytest.param("decoder_kv", {"past": (0, 4096)}, [{"past": 0}, {"past": 6}], marks=pytest.mark.slow),
         (
             "decoder_kv",
             {"batch": (1, 8), "sequence": (1, 512), "past": (0, 4096)},

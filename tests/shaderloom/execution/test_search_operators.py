@@ -21,6 +21,7 @@ from shaderloom.compiler.ops.onnx.unique import unique_arrays
 from shaderloom.runtime.plan.dtypes import BY_NAME
 
 from ...support.cases import run_onnxruntime
+from ...support.effort import quick_first
 
 INT64 = BY_NAME["int64"].onnx
 
@@ -178,7 +179,7 @@ def distinct(device, x: np.ndarray, **attributes: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize(("shape", "axis"), [((3, 5), None), ((17, 2), 0), ((4, 9, 2), -2)])
+@pytest.mark.parametrize(("shape", "axis"), quick_first([((17, 2), 0), ((3, 5), None), ((4, 9, 2), -2)]))
 def test_types(name, shape, axis, device):
     x = elements(name, shape)
     axes = {} if axis is None else {"axis": axis}
