@@ -13,6 +13,8 @@ from textwrap import indent
 
 import pytest
 
+from .support.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "development"
 #: A block of code with the file that it is, or the table in a file whose last entry it is
@@ -72,6 +74,6 @@ def run(checkout: Path, arguments: list[str]) -> int:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
-    result = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     print(result.stdout, result.stderr)
     return result.returncode

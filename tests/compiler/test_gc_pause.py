@@ -9,6 +9,8 @@ import pytest
 
 from shaderloom.compiler.gc_pause import paused_collection
 
+from ..support.patience import PATIENCE
+
 
 def test_it_is_resumed_after_errors_and_by_the_outermost_alone():
     @paused_collection()
@@ -40,12 +42,12 @@ def test_threads_that_overlap():
     def other() -> None:
         with paused_collection():
             entered.set()
-            leave.wait(10)
+            leave.wait(PATIENCE)
 
     thread = threading.Thread(target=other)
     with paused_collection():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(PATIENCE)
     assert not gc.isenabled()  # the other thread still compiles
     leave.set()
     thread.join()

@@ -8,6 +8,8 @@ import pytest
 from shaderloom.runtime.plan import garbage
 from shaderloom.runtime.plan.garbage import RareCollections
 
+from ...support.patience import PATIENCE
+
 
 @pytest.fixture(autouse=True)
 def thresholds():
@@ -23,13 +25,13 @@ def test_blocks_of_several_threads_end_together():
     def other():
         with RareCollections():
             inside.set()
-            leave.wait(10)
+            leave.wait(PATIENCE)
 
     thread = threading.Thread(target=other)
     with RareCollections():
         assert gc.get_threshold() == (1_000_000, 10, 5)
         thread.start()
-        inside.wait(10)
+        inside.wait(PATIENCE)
         with RareCollections():
             pass
     assert gc.get_threshold() == (1_000_000, 10, 5)

@@ -21,6 +21,8 @@ import shaderloom
 from shaderloom import notices
 from shaderloom.runtime.plan.errors import ClosedError, InputError, UnsupportedError
 
+from ...support.patience import PATIENCE
+
 onnxruntime = pytest.importorskip("onnxruntime")
 
 MODEL = """
@@ -89,7 +91,7 @@ def test_one_program_for_both(device, model, x):
             finished.set()
 
         session.run_async(["z"], {"x": x}, callback, "mine")
-        assert finished.wait(30)
+        assert finished.wait(PATIENCE)
         answers.append(
             {
                 "run": session.run(None, {"x": x}),
@@ -343,7 +345,7 @@ def test_errors_reach_the_callback(session, x):
         finished.set()
 
     assert session.run_async(["z"], {"x": x.astype(np.float64)}, callback, 7) is None
-    assert finished.wait(30)
+    assert finished.wait(PATIENCE)
     assert called[:2] == [[], 7]
     assert "float64" in called[2]
 
