@@ -1,11 +1,12 @@
-"""Coverage-guided fuzzing of the readers of bundles and models with atheris, where it is installed.
+"""Coverage-guided fuzzing of what reads bundles, shaders and models with atheris, where it is installed.
 
     python -m tests.fuzz.guided plan --seconds 300
 
 ``plan`` and ``manifest`` begin as one of ``tests/data/bundles`` or of a small bundle of each kind, ``bundle`` as a zip
-of each, and ``model`` as one of ``tests/data/fuzz``; each grows by what reaches new lines.  A finding is an error that
-is no refusal, for manifests and plans another verdict than the JavaScript reader's, and a model that takes too long;
-its file is kept in ``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
+of each, ``model`` as one of ``tests/data/fuzz``, and ``shader`` as one of the compiler's, of those that the guard
+refuses, or of ``tests/data/shaders``; each grows by what reaches new lines.  A finding is an error that is no refusal,
+for manifests, plans and shaders another verdict than JavaScript's, and a model or a shader that takes too long; its
+file is kept in ``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import argparse
 import importlib.util
 import json
 import shutil
-import signal
 import sys
 import tempfile
 import warnings
@@ -24,12 +24,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..support.processor_time import at_most, watch
+
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLES = ROOT / "tests" / "data" / "bundles"
 MODELS = ROOT / "tests" / "data" / "fuzz"
 
-#: MiB that the process may take; what a model leaves behind in caches is part of it
-MEMORY = 4096
+#: Seconds of processor time that a guard may take for a shader, with the lines counted
+SHADER_SECONDS = 5
 
 Attempt = Callable[[bytes], None]
 
@@ -46,6 +48,7 @@ class Target:
     words: Callable[[], list[str]]
     attempt: Callable[[Path], Attempt]
     longest: int = 32_768
+    memory: int = 4096  #: MiB that the process may take; what a model leaves behind in caches is part of it
 
 
 # -- manifests and plans ----------------------------------------------------------------------------------------------
@@ -113,6 +116,43 @@ def _both_readers(part: str, folder: Path) -> Attempt:
     return attempt
 
 
+# -- shaders ----------------------------------------------------------------------------------------------------------
+
+
+def _shader_seeds(_: Path) -> dict[str, bytes]:
+    from ..support.golden import FOLDER
+    from ..support.hostile_shaders import EDGES, EXPANDING
+
+    texts = [path.read_text(encoding="utf-8") for path in (FOLDER / "wgsl").glob("*.wgsl")]
+    texts += [*EXPANDING.values(), *EDGES.values()]
+    return {str(number): text.encode() for number, text in enumerate(texts)}
+
+
+def _shader_words() -> list[str]:
+    from ..support.hostile_shaders import WORDS
+
+    return [word for word in WORDS if word.isascii()]
+
+
+def _both_guards(_: Path) -> Attempt:
+    from ..support.verdicts import JavaScript, python_excess
+
+    other: Any = JavaScript() if JavaScript.is_available() else None
+    watch()
+
+    def attempt(data: bytes) -> None:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:  # which the readers refuse
+            return
+        with at_most(SHADER_SECONDS):
+            verdict = python_excess(text)
+        if other is not None and (answer := other.excess(text)) != verdict:
+            raise AssertionError(f"Python says {verdict!r}, JavaScript {answer!r}")
+
+    return attempt
+
+
 # -- zips -------------------------------------------------------------------------------------------------------------
 
 
@@ -169,9 +209,9 @@ def _load_model(folder: Path) -> Attempt:
     from shaderloom.runtime.plan.errors import ShaderloomError
 
     from .model_seeds import DATA_FILE
-    from .model_worker import compile_model, fault_of, too_slow
+    from .model_worker import compile_model, fault_of
 
-    signal.signal(signal.SIGPROF, too_slow)
+    watch()
     shutil.copy(MODELS / DATA_FILE, folder)
     path = folder / "model.onnx"
     for content in _model_seeds(folder).values():  # imports what is imported on first use, which takes long
@@ -191,6 +231,9 @@ def _load_model(folder: Path) -> Attempt:
 TARGETS = {
     "manifest": _json_target("manifest"),
     "plan": _json_target("plan"),
+    "shader": Target(
+        ("shaderloom.runtime.device",), _shader_seeds, _shader_words, _both_guards, longest=1 << 17, memory=512
+    ),
     "bundle": Target(("shaderloom.runtime",), _bundle_seeds, _bundle_words, _open_bundle, 1 << 18),
     "model": Target(("shaderloom.compiler", "shaderloom.model"), _model_seeds, _model_words, _load_model, longest=4096),
 }
@@ -225,7 +268,7 @@ def main() -> int:
             attempt = target.attempt(Path(name))
         prepare(target, target.seeds(Path(name)), folder)
         options = [f"-max_total_time={arguments.seconds}", f"-dict={folder / 'dictionary'}"]
-        options += [f"-max_len={target.longest}", f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={folder}/"]
+        options += [f"-max_len={target.longest}", f"-rss_limit_mb={target.memory}", f"-artifact_prefix={folder}/"]
         atheris.Setup([sys.argv[0], *options, str(folder / "corpus")], attempt)
         atheris.Fuzz()
     return 0

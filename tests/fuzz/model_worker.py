@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import resource
-import signal
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from shaderloom.model.model import Model
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.errors import InternalError, ShaderloomError
 
+from ..support.processor_time import at_most, watch
 from .damage import damaged
 from .model_seeds import DATA_FILE, FOLDER, seeds
 
@@ -29,10 +29,6 @@ SECONDS, MEMORY = 5, 2 << 30
 
 #: Size of a dimension that the model leaves open
 OPEN = 3
-
-
-class TooSlow(BaseException):
-    """A model takes more than its time; no Exception, which the product might handle."""
 
 
 def compile_model(path: Path) -> None:
@@ -50,9 +46,9 @@ def compile_model(path: Path) -> None:
 
 def fault_of(path: Path) -> dict[str, Any] | None:
     """Return what is wrong with the outcome; None for a plan or an own error."""
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
-        compile_model(path)
+        with at_most(SECONDS):
+            compile_model(path)
         return None
     except ShaderloomError as error:
         if not isinstance(error, InternalError):
@@ -62,22 +58,16 @@ def fault_of(path: Path) -> dict[str, Any] | None:
         if isinstance(error, KeyboardInterrupt):
             raise
         found = error
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     frames = [frame for frame in traceback.extract_tb(found.__traceback__) if "/tests/" not in frame.filename]
     own = [frame for frame in frames if "shaderloom" in frame.filename] or frames
     where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
     return {"error": f"{type(found).__name__}: {found}"[:300], "at": where}
 
 
-def too_slow(*_: object) -> None:
-    raise TooSlow(f"more than {SECONDS} s of processor time")
-
-
 def main() -> None:
     seed, count, seconds = (int(argument) for argument in sys.argv[1:])
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGPROF, too_slow)
+    watch()
     files, tried = seeds(), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

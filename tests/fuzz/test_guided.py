@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from shaderloom.runtime.bundle.reader import Bundle
 from shaderloom.runtime.plan.errors import BundleError, InternalError
 
+from ..support import processor_time, verdicts
 from ..support.effort import quick_first
-from . import model_worker
+from ..support.hostile_shaders import EXPANDING
+from . import guided, model_worker
 from .guided import TARGETS, prepare
 
 
@@ -41,18 +46,45 @@ def test_bundles(monkeypatch, tmp_path) -> None:
         attempt(content)
 
 
-@pytest.mark.skipif(not hasattr(model_worker.signal, "SIGPROF"), reason="the time of a model is bounded by a signal")
+@pytest.fixture
+def timer() -> Iterator[None]:
+    """The signal that bounds the time of an attempt, restored behind the test."""
+    if not processor_time.is_available():
+        pytest.skip("a signal bounds the time")
+    before = processor_time.watch()
+    yield
+    signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.usefixtures("timer")
 def test_models(monkeypatch, tmp_path) -> None:
-    before = model_worker.signal.getsignal(model_worker.signal.SIGPROF)
-    try:
-        attempt = TARGETS["model"].attempt(tmp_path)
+    attempt = TARGETS["model"].attempt(tmp_path)
+    attempt(b"no model")
+
+    def fail(_: object) -> None:
+        raise ValueError("x")
+
+    monkeypatch.setattr(model_worker, "compile_model", fail)
+    with pytest.raises(AssertionError, match="ValueError: x"):
         attempt(b"no model")
 
-        def fail(_: object) -> None:
-            raise ValueError("x")
 
-        monkeypatch.setattr(model_worker, "compile_model", fail)
-        with pytest.raises(AssertionError, match="ValueError: x"):
-            attempt(b"no model")
-    finally:
-        model_worker.signal.signal(model_worker.signal.SIGPROF, before)
+@pytest.mark.usefixtures("timer")
+def test_shaders(monkeypatch, tmp_path) -> None:
+    attempt = TARGETS["shader"].attempt(tmp_path)
+    for content in (b"", b"\xff", EXPANDING["calls"].encode()):
+        attempt(content)
+
+    def turn(text: str) -> str:
+        while text:
+            pass
+        return "has another fault"
+
+    monkeypatch.setattr(verdicts, "python_excess", turn)
+    monkeypatch.setattr(guided, "SHADER_SECONDS", 0.1)
+    attempt = TARGETS["shader"].attempt(tmp_path)
+    with pytest.raises(processor_time.TooSlow, match=r"more than 0\.1 s"):
+        attempt(b"fn")
+    if verdicts.JavaScript.is_available():
+        with pytest.raises(AssertionError, match="Python says 'has another fault', JavaScript ''"):
+            attempt(b"")

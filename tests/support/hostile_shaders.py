@@ -1,6 +1,12 @@
-"""Short shaders that naga or a driver would write out to millions of scalars, or that nest too deeply."""
+"""Short shaders that naga or a driver would write out to millions of scalars, or that nest too deeply, and other texts
+at the edges of what the guards read."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+#: Texts that a run guided by coverage found, or is to begin with
+KEPT = Path(__file__).resolve().parents[1] / "data" / "shaders"
 
 HEAD = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n"
 MAIN = "@compute @workgroup_size(1) fn main(@builtin(global_invocation_id) id: vec3<u32>) {"
@@ -68,3 +74,31 @@ EXPANDING = {
     "minus signs": shader("", "y[0] = " + "- " * 20000 + "1.0;"),
     "template brackets": shader("", "y[0] = " + "a<" * 20000 + "1.0;"),
 }  # fmt: skip
+
+#: By name: texts at the edges of what the guards read
+EDGES = {
+    "nothing": "",
+    "a type that is cut off": "let a = " + "array<" * 20,
+    "pointers that are cut off": "let a: " + "ptr<" * 33,
+    "a count that begins with a zero": shader("", "var p: array<f32, 007>;"),
+    "a count beyond nine digits": shader("", "var p: array<f32, 1000000000>;"),
+    "a count in hexadecimals": shader("", "var p: array<f32, 0x400i>; var q: array<f32, 0X401u>;"),
+    "aliases beyond doubles, none of them": shader(
+        "alias A0 = f32;" + "".join(f"alias A{i + 1} = {'array<' * 30}A{i}{', 999999999>' * 30};" for i in range(3))
+        + "alias B = array<A3, 0>;", "var b: B; " + " ".join(doubled(11)) + " var q = c11;"),
+    "a circle of aliases": shader("alias A = array<B, 999999999>; alias B = array<A, 999999999>;"),
+    "names of prototypes": shader("const __proto__ = array(1, 1); const constructor = array(__proto__, __proto__);"),
+    "comments": "a/* b // */c/* /* */ ((( */d//e\r(//f\n\u2028//\u2028h/* x",
+    "letters beyond ASCII": "let \u00e4 = 1;",
+    "letters beyond sixteen bits": "// \U0001f600\nlet a = 1; /* \U0001f600 */ let \U0001d4d0 = 2;",
+    "closing brackets": "}}}))]];" + shader(),
+    "the end of a name": "let a = vec3",
+    **{path.stem: path.read_text(encoding="utf-8") for path in sorted(KEPT.glob("*.wgsl"))},
+}  # fmt: skip
+
+#: What shaders consist of
+WORDS = (
+    *"(){}[]<>,;:=@.+&*", "//", "/*", "*/", "\n", "->", "array", "array<", "array(c, c)", "vec4<f32>", "mat4x4f",
+    "ptr<", "struct", "fn", "let", "const", "var", "var<private>", "var<storage>", "override", "alias", "return", "f32",
+    "0", "7", "0x20u", "1024", "@align(16)", "\u00e9",
+)  # fmt: skip
