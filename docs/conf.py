@@ -48,6 +48,7 @@ NAVIGATION = {
         *("docs/guide/inspect", "docs/guide/tensors", "docs/guide/bundles", "docs/guide/web"),
         *(
             "docs/guide/onnxruntime-api",
+            "docs/guide/pytorch",
             "docs/guide/shapes",
             "docs/guide/precision",
             "docs/guide/logits",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from .session.session import InferenceSession
+    from .torch.from_torch import from_torch
 
 #: public name -> module, or module:attribute where the name differs
 _HOMES = {
@@ -57,6 +58,7 @@ _HOMES = {
     "get_device": "api.providers",
     "install_as_onnxruntime": "as_onnxruntime",
     "load_bundle": "bundles.session",
+    "from_torch": "torch.from_torch",
     "Tensor": "runtime.memory.tensor",
     "Caps": "runtime.plan.caps",
     "Device": "runtime.device.device",
@@ -89,6 +91,7 @@ __all__ = [
     "get_device",
     "install_as_onnxruntime",
     "load_bundle",
+    "from_torch",
     "Tensor",
     "Caps",
     "Device",

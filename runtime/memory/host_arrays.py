@@ -66,10 +66,12 @@ def _of_torch(tensor: Any) -> np.ndarray:
     """Return a PyTorch tensor as an array; types that numpy lacks are those of ``ml_dtypes``."""
     torch = sys.modules["torch"]
     if tensor.requires_grad:
-        raise InputError(
-            "the PyTorch tensor requires a gradient, which inference does not compute",
-            hint="pass tensor.detach(), or make it under torch.no_grad()",
-        )
+        if torch.is_grad_enabled():
+            raise InputError(
+                "the PyTorch tensor requires a gradient, which inference does not compute",
+                hint="pass tensor.detach(), or run under torch.no_grad()",
+            )
+        tensor = tensor.detach()
     if tensor.device.type != "cpu":
         raise InputError(f"the PyTorch tensor is on '{tensor.device}'", hint="pass tensor.cpu()")
     if tensor.layout != torch.strided or tensor.is_quantized:

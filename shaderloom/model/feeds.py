@@ -192,8 +192,9 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
         return value
     if port.dtype == "string":
         return _of_texts(port, value)
+    convert = f".astype('{expected}')"
     if is_torch_tensor(value):
-        value = _as_array(port, value)
+        value, convert = _as_array(port, value), f".to(torch.{expected})"
     if isinstance(value, np.ndarray):
         if dtype.name in EXTENSIONS and value.dtype.name in (dtype.storage, "uint8") and dtype.bits == 8:
             return _of_storage(port, value, dtype)
@@ -201,7 +202,7 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
             raise InputError(
                 f"has dtype {value.dtype.name}, expected {expected}",
                 tensor=port.name,
-                hint=f"convert it with .astype('{expected}')",
+                hint=f"convert it with {convert}",
             )
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""The file of a model: a path, bytes or a ModelProto of the caller."""
+"""The file of a model: a path, bytes, a ModelProto or an ONNXProgram of the caller."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class ModelFile(NamedTuple):
 
 
 def locate(model: Any) -> ModelFile:
-    """Return the file of a model; raise :class:`InputError` for what is neither a path, nor bytes, nor a ModelProto."""
+    """Return the file of a model; raise :class:`InputError` for what is none.
+
+    A model is a path, bytes, a ``ModelProto``, or a ``torch.onnx.ONNXProgram``, which is serialised.
+    """
     if isinstance(model, (bytes, bytearray, memoryview)):
         return ModelFile(None, bytes(model))
     if isinstance(model, (str, os.PathLike)):
@@ -59,12 +62,13 @@ def locate(model: Any) -> ModelFile:
             raise
         except OSError as error:
             raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
+    model = getattr(model, "model_proto", model)  # a torch.onnx.ONNXProgram
     if hasattr(model, "SerializeToString"):
         try:
             return ModelFile(None, model.SerializeToString())
         except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
             raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
-    raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+    raise InputError(f"a model is a path, bytes, a ModelProto or an ONNXProgram, not {type(model).__name__}")
 
 
 def check_is_file(path: Path) -> None:
