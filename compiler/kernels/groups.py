@@ -52,6 +52,8 @@ class Group:
     inlined: list[Node] = field(default_factory=list)  #: prologue nodes, in topological order
     reads: list[Value] = field(default_factory=list)  #: materialised values, graph inputs and constants that it loads
     also: list[Value] = field(default_factory=list)  #: further results of a map, of the same shape and type
+    #: the nodes of all results where these begin as inputs: the kernel writes what is new in them and nothing else
+    updates: list[Node] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[Value]:

@@ -19,7 +19,7 @@ from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
-from . import transpose
+from . import row_update, transpose
 from .context import GroupContext
 from .draft import BuiltKernel, Draft
 from .family import KernelFamily, by_position, register_family
@@ -109,6 +109,8 @@ class Map(KernelFamily):
         return compute_map(node, by_position(node, operands), sizes)
 
     def build(self, context: GroupContext) -> BuiltKernel:
+        if context.group.updates:
+            return row_update.build(context)
         transposed = transpose.find_transposed_load(context)
         return _build(context) if transposed is None else transpose.build(context, transposed)
 

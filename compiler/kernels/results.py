@@ -84,6 +84,10 @@ class ResultWriter:
         """Write the group's output directly, at logical coordinates (map kernels)."""
         return self._store(self._group.output, tuple(coordinates), value, condition)
 
+    def store_part(self, coordinates: Sequence[Dim], value: Expr, output: Value, condition: Expr) -> Store:
+        """Write one of the group's outputs directly, at logical coordinates, where ``condition`` holds."""
+        return self._store_at(output, output.layout.position(output.shape, tuple(coordinates)), value, condition)
+
     def store_at(self, position: Dim, value: Expr, output: Value) -> Store:
         """Write one of the group's outputs directly, at a position in memory (map kernels)."""
         return self._store_at(output, position, value, None)

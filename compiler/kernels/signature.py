@@ -59,7 +59,8 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> GroupSignatu
         )
     ends = tuple(map(number, group.outputs))
     values = tuple(numbers)
-    key = (group.family, group.constant, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
+    kind = (group.family, group.constant, bool(group.updates))
+    key = (kind, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
     try:
         hash(key)
     except TypeError:

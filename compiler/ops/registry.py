@@ -86,6 +86,7 @@ Infer = Callable[[Node], Inferred]
 Expand = Callable[[Builder, Node], Sequence[Value]]
 Element = Callable[[Node, Sequence[Expr]], Expr]
 Gather = Callable[[Node, Sequence[Dim], Read], Expr]
+Update = Callable[[Node, Sequence[Dim], Read], "tuple[Sequence[Dim], Expr]"]
 StoreMap = Callable[[Node, Sequence[Dim]], Sequence[Dim]]
 Fold = Callable[..., Any]
 #: ``split(builder, inputs, outputs, attributes)`` writes the operator as nodes of a program
@@ -135,6 +136,8 @@ class OpDef:
     element: Element | None = None
     gather: Gather | None = None
     store_map: StoreMap | None = None
+    #: of a ``gather`` that may give operand 0 but for the elements of operand 1: where these go
+    update: Update | None = None
     family: str | None = None
     fold: Fold | None = None
     #: ``fold_shapes(node)`` evaluates an operator whose result depends on the *shapes* of its operands alone (Shape,

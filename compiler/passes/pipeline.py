@@ -12,6 +12,7 @@ from ..fusion import fuse
 from ..ir.graph import Graph
 from ..planning.compilation_facts import fusion_refusals, node_placements
 from ..planning.plan_builder import Planner
+from ..planning.states import declare_states
 from ..precision.declared_halves import declare_storage, restore_halves, widen_halves
 from ..precision.float16_storage import store_halves
 from ..precision.wide_tensors import widen_tensors
@@ -129,6 +130,11 @@ def _kernels(lowering: Lowering, compilation: Compilation) -> int:
     return lowering.planner.build_kernels()
 
 
+def _states(lowering: Lowering, _: Compilation) -> int:
+    """Let caches that are inputs be updated in place; return the number of results that are."""
+    return declare_states(lowering.graph, lowering.fusion)
+
+
 def _in_place(lowering: Lowering, _: Compilation) -> int:
     """Let results take over the memory of operands that die."""
     return lowering.planner.share_in_place()
@@ -229,7 +235,8 @@ PIPELINE = PassManager(
         Pass("layout", _layout, requires=("fuse",), after=("weight-layouts",)),
         Pass("restore-halves", _restore_halves, requires=("declare-storage", "fuse"), after=("layout",), required=True),
         Pass("storage", _storage, requires=("restore-halves",), after=("layout",), required=True),
-        Pass("kernels", _kernels, requires=("storage",), after=("layout",), required=True),
+        Pass("states", _states, requires=("storage",)),
+        Pass("kernels", _kernels, requires=("storage",), after=("layout", "states"), required=True),
         Pass("in-place", _in_place, requires=("kernels",)),
         Pass("memory", _memory, requires=("kernels",), after=("in-place",), required=True),
         Pass("shaders", _shaders, requires=("memory",), required=True),

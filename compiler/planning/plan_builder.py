@@ -13,7 +13,7 @@ from itertools import groupby
 
 from ...runtime.plan.facts import PlanFacts
 from ...runtime.plan.notes import MemoryNotes, PlanNotes
-from ...runtime.plan.plan import Command, ComputePass, KernelCall, Plan, RepeatedPass, Symbol
+from ...runtime.plan.plan import Command, ComputePass, KernelCall, OutputState, Plan, RepeatedPass, Symbol
 from ..compilation import Compilation
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
@@ -115,10 +115,16 @@ class Planner:
             problems=tuple(self._kernels.problems),
             constants=tuple(outputs.constants),
             aliases=tuple(outputs.aliases),
+            states=tuple(self._states()),
             facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
             notes=PlanNotes(tuple(recorder.notes), self._memory_notes()),
         )
         return replace(plan, key=plan.content_digest())
+
+    def _states(self) -> list[OutputState]:
+        """Return the outputs that begin as inputs."""
+        updates = [node for group in self._running for node in group.updates]
+        return [OutputState(self._outputs[node.output], node.operand(0).name) for node in updates]
 
     def _commands(self) -> tuple[Command, ...]:
         """Return the calls in order: neighbours in one pass, those of a kernel with iterations in one of their own."""

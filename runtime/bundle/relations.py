@@ -139,6 +139,7 @@ class _PlanCheck:
         self._record = record
         self._symbols: dict[str, tuple[int, int]] = {}
         self._buffers: dict[str, Bounds] = {}
+        self._begun: set[str] = set()  #: outputs that begin as an input
 
     def run(self) -> None:
         self._check_symbols()
@@ -155,6 +156,7 @@ class _PlanCheck:
                 raise Refusal("problem", "has a number of more than 32 bits", "problems", index)
             self._buffers[f"problem:{index}"] = self._padded((4 * len(problem),) * 2)
         self._check_kernels()
+        self._check_states()
         self._check_calls()
         self._check_outputs()
         self._check_facts()
@@ -244,6 +246,20 @@ class _PlanCheck:
             if min(kernel["workgroup"]) < 1:
                 raise Refusal("workgroup", "has no invocations", *path, "workgroup")
 
+    def _check_states(self) -> None:
+        """Check the outputs that begin as inputs; no call and no alias may read such an input."""
+        inputs, outputs = ({port["name"]: port for port in self._plan[field]} for field in ("inputs", "outputs"))
+        for index, state in enumerate(self._plan["states"]):
+            path: Path = ("states", index)
+            begun, read = outputs.get(state["output"]), inputs.get(state["input"])
+            if begun is None or state["output"] in self._begun:
+                raise Refusal("output", "is no output of the plan, or one twice", *path)
+            self._begun.add(state["output"])
+            if read is None or self._buffers.pop(f"input:{state['input']}", None) is None:
+                raise Refusal("state", "begins as no input of the plan, or as one that another is", *path)
+            if (begun["dtype"], begun["shape"]) != (read["dtype"], read["shape"]):
+                raise Refusal("state", "has another type or shape than its input", *path)
+
     def _check_calls(self) -> None:
         kernels = {kernel["key"]: kernel for kernel in self._plan["kernels"]}
         for number, command in enumerate(self._plan["commands"]):
@@ -310,7 +326,7 @@ class _PlanCheck:
 
     def _check_outputs(self) -> None:
         outputs = {port["name"]: port for port in self._plan["outputs"]}
-        settled: dict[str, str] = {}
+        settled = dict.fromkeys(self._begun, "")
         for index, constant in enumerate(self._plan["constants"]):
             path: Path = ("constants", index)
             port = outputs.get(constant["output"])

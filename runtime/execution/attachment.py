@@ -42,13 +42,29 @@ class Copy:
     size: int
 
 
+@record
+class Beginning:
+    """A copy of an input to the buffer of an output before the first call."""
+
+    input: str
+    storage: Storage | None  #: where the input is, None where it is in a buffer of the plan's own
+    output: str
+    size: int
+
+
 @dataclass(slots=True)
 class Attachment:
-    """One run's connections.  Names of buffers are those of :mod:`.plan`."""
+    """One run's connections.  Names of buffers are those of :mod:`.plan`.
+
+    Inputs are bound, written or copied before states begin: an output that begins as an input
+    (:class:`.plan.OutputState`) is in the same memory, or takes a copy.
+    """
 
     spans: dict[str, Storage] = field(default_factory=dict)  #: buffers bound directly in place of the plan's
     writes: list[tuple[str, np.ndarray]] = field(default_factory=list)  #: host data, before the pass
     copies_in: list[Copy] = field(default_factory=list)
+    #: outputs that begin as copies, each with the input's memory: a tensor's, or None for the plan's own buffer
+    beginnings: list[Beginning] = field(default_factory=list)
     copies_out: list[Copy] = field(default_factory=list)
     reads: dict[str, str] = field(default_factory=dict)  #: output -> buffer to read back
     results: dict[str, Any] = field(default_factory=dict)  #: outputs that are known before the run
@@ -86,6 +102,7 @@ class Attacher:
         self._constants = {constant.output: constant_array(constant) for constant in plan.constants}
         self._sources = final_sources(plan)
         self._outputs = frozenset(port.name for port in plan.outputs)
+        self._states = {state.input: state.output for state in plan.states}
 
     def is_computed(self, output: str) -> bool:
         """Return whether kernels write the output; else it is constant or a copy."""
@@ -107,7 +124,8 @@ class Attacher:
         try:
             taken = self._check_targets(targets, outputs, result)
             for port in self._plan.inputs:
-                self._attach_input(port.name, feeds[port.name], inputs[port.name], taken, result)
+                attach = self._attach_state if port.name in self._states else self._attach_input
+                attach(port.name, feeds[port.name], targets, inputs[port.name], taken, result)
             for name, target in targets.items():
                 self._attach_output(name, target, feeds, outputs[name], taken, result)
         except BaseException:
@@ -162,8 +180,40 @@ class Attacher:
             ranges.append((key, storage.offset, storage.offset + size.border, name))
         return taken
 
+    def _attach_state(
+        self,
+        name: str,
+        feed: Feed,
+        targets: Mapping[str, Target],
+        size: PortSize,
+        taken: Mapping[int, int],
+        result: Attachment,
+    ) -> None:
+        """Attach an input that an output begins as: nothing is copied if both are in the same memory."""
+        output, storage = self._states[name], None
+        target = targets.get(output)
+        if isinstance(feed, Tensor) and feed.location == "gpu-buffer" and size.elements:
+            storage = self._pin(feed, name, result)
+            if isinstance(target, Tensor) and self._is_direct(target._storage, size, taken):
+                if target._storage.gpu is storage.gpu and target._storage.offset == storage.offset:
+                    result.spans[f"input:{name}"] = storage
+                    return
+        if storage is None or storage.gpu.uid in taken:
+            self._attach_input(name, feed, targets, size, taken, result)
+            storage = None
+        elif not storage.gpu.usage & COPY_SRC:
+            raise _uncopied(name)
+        if size.elements:
+            result.beginnings.append(Beginning(f"input:{name}", storage, f"output:{output}", size.border))
+
     def _attach_input(
-        self, name: str, feed: Feed, size: PortSize, taken: Mapping[int, int], result: Attachment
+        self,
+        name: str,
+        feed: Feed,
+        targets: Mapping[str, Target],
+        size: PortSize,
+        taken: Mapping[int, int],
+        result: Attachment,
     ) -> None:
         buffer = f"input:{name}"
         if isinstance(feed, Tensor) and feed.location == "gpu-buffer":
@@ -174,9 +224,7 @@ class Attacher:
                 result.spans[buffer] = storage
                 return
             if not storage.gpu.usage & COPY_SRC:
-                raise InputError(
-                    "the tensor must be copied, but its buffer was made without the usage COPY_SRC", tensor=name
-                )
+                raise _uncopied(name)
             result.copies_in.append(Copy(buffer, storage, size.border))
         else:
             array = feed._host if isinstance(feed, Tensor) else feed
@@ -185,6 +233,11 @@ class Attacher:
 
     def _fits(self, storage: Storage, padded: int) -> bool:
         return storage.offset % self._alignment == 0 and padded <= storage.size
+
+    def _is_direct(self, storage: Storage, size: PortSize, taken: Mapping[int, int]) -> bool:
+        """Return whether calls can write an output to a storage of the caller's themselves."""
+        fits = taken.get(storage.gpu.uid, 0) == 1 and self._fits(storage, size.padded)
+        return fits and (not storage.borrowed or size.border == size.padded)
 
     def _attach_output(
         self,
@@ -201,8 +254,7 @@ class Attacher:
         if isinstance(target, Tensor):
             tensor = target
             storage = target._storage
-            direct = taken.get(storage.gpu.uid, 0) == 1 and self._fits(storage, size.padded)
-            direct = direct and (not storage.borrowed or size.border == size.padded)
+            direct = self._is_direct(storage, size, taken)
         else:
             storage = self._pool.take(name, size.padded, lambda room: self._make_buffer(room, name))
             tensor = Tensor(self._device, storage, BY_NAME[size.dtype], size.shape)
@@ -242,6 +294,10 @@ class Attacher:
     def _source(self, output: str) -> str:
         """Return the buffer that holds an output: its own, or that of the value that it aliases."""
         return self._sources.get(output, f"output:{output}")
+
+
+def _uncopied(name: str) -> InputError:
+    return InputError("the tensor must be copied, but its buffer was made without the usage COPY_SRC", tensor=name)
 
 
 def final_sources(plan: Plan) -> dict[str, str]:

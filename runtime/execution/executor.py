@@ -219,7 +219,7 @@ class Executor:
             try:
                 self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
-                if attachment.copies_in:
+                if attachment.copies_in or attachment.beginnings:
                     self._submit(attachment, [], sizes)
                 return measure(dispatches)
             finally:
@@ -297,8 +297,9 @@ class Executor:
         self._allocate_arenas(sizes)
         if sizes.iterations:
             self._allocate_iterations(max(sizes.iterations))
+        elsewhere = {begin.input for begin in attachment.beginnings if begin.storage is not None}
         for port in self.plan.inputs:
-            if f"input:{port.name}" not in attachment.spans:
+            if f"input:{port.name}" not in attachment.spans and f"input:{port.name}" not in elsewhere:
                 self._allocate(f"input:{port.name}", sizes.inputs[port.name].padded)
         for port in self.plan.outputs:
             if self._attacher.is_computed(port.name) and f"output:{port.name}" not in attachment.spans:
@@ -341,6 +342,14 @@ class Executor:
         before = [
             BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
             for copy in attachment.copies_in
+        ]
+        before += [
+            BufferCopy(
+                *(self._resolve(begin.input) if begin.storage is None else (begin.storage.gpu, begin.storage.offset)),
+                *self._locate(begin.output, attachment),
+                begin.size,
+            )
+            for begin in attachment.beginnings
         ]
         after = [
             BufferCopy(*self._locate(copy.buffer, attachment), copy.storage.gpu, copy.storage.offset, copy.size)

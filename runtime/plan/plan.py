@@ -153,6 +153,17 @@ class OutputAlias:
 
 
 @record
+class OutputState:
+    """An output that begins a run with the elements of an input of the same type and shape.
+
+    Calls write parts of the output and bind the input nowhere, so that one buffer of the caller's may be both.
+    """
+
+    output: str
+    input: str
+
+
+@record
 class ComputePass:
     """Calls that run on the device, in order, as one compute pass."""
 
@@ -219,6 +230,7 @@ class Plan:
     problems: tuple[tuple[int, ...], ...] = ()  #: numbers that calls give to kernels which several problems share
     constants: tuple[Constant, ...] = ()
     aliases: tuple[OutputAlias, ...] = ()
+    states: tuple[OutputState, ...] = ()
     facts: PlanFacts = field(default_factory=PlanFacts)
     notes: PlanNotes = field(default_factory=PlanNotes)
 

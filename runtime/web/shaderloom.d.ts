@@ -85,6 +85,11 @@ export interface RunOptions<Location extends keyof Located = "cpu"> {
   location?: Location;
   /** Names of the outputs wanted; all by default. */
   outputs?: readonly string[];
+  /**
+   * Write outputs that begin as an input (`plan.states`, like caches of keys and values with spare capacity) to the
+   * GPUBuffer that is fed for it, in place of a copy; with `location` "gpu" the output is that buffer. Default: false.
+   */
+  inPlace?: boolean;
   /** Ends the wait at once, which rejects with the signal's reason; work that the device has goes on. */
   signal?: AbortSignal;
 }
@@ -170,6 +175,8 @@ export interface Plan {
   weights: { key: string; bytes: number }[];
   constants: { output: string; data: string }[];
   aliases: { output: string; source: string }[];
+  /** Outputs that begin a run with the elements of an input. */
+  states: { output: string; input: string }[];
 }
 
 export interface Sample {

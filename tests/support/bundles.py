@@ -132,6 +132,36 @@ def recurrent_bundle(path: Path, **options: Any) -> Path:
     return path
 
 
+#: A cache of rows, one of which is new, and a result that reads it
+CACHE = """
+<ir_version: 13, opset_import: ["" : 24]>
+cache (float[batch, 6, 4] past, float[batch, 1, 4] row, int64[batch] place)
+    => (float[batch, 6, 4] present, float[batch, 6, 4] y) {
+    present = TensorScatter<axis = 1>(past, row, place)
+    y = Tanh(present)
+}
+"""
+
+
+def cache_bundle(path: Path, **options: Any) -> Path:
+    """Compile the cache for two sequences: it is written in place."""
+    shapes = [{"past": (2, 6, 4), "row": (2, 1, 4), "place": (2,)}]
+    compile_bundle(onnx.parser.parse_model(CACHE), path, shapes=shapes, **options)
+    return path
+
+
+def cache_feeds() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Inputs of the cache, and what it is afterwards."""
+    draw = np.random.default_rng(0)
+    fed = {
+        name: draw.standard_normal(shape).astype(np.float32)
+        for name, shape in (("past", (2, 6, 4)), ("row", (2, 1, 4)))
+    }
+    present = fed["past"].copy()
+    present[0, 5], present[1, 2] = fed["row"][:, 0]
+    return fed | {"place": np.array([5, 2])}, present
+
+
 #: A quantised model that gathers rows
 QUANTISED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -145,10 +175,10 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
-    """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, and one
-    with repeated calls.
+    """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
+    with repeated calls, and one with a state.
     """
-    names = ("small", "dynamic", "quantised", "half", "software", "recurrent")
+    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache")
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -158,4 +188,5 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     product_bundle(paths["half"], 8, precision="float16", as_zip=as_zip)
     product_bundle(paths["software"], 8, as_zip=as_zip)
     recurrent_bundle(paths["recurrent"], as_zip=as_zip)
+    cache_bundle(paths["cache"], as_zip=as_zip)
     return paths

@@ -19,6 +19,8 @@ from shaderloom.runtime.bundle.writer import BundleWriter
 from shaderloom.runtime.plan.dimension import evaluate
 
 from ..support.bundles import (
+    cache_bundle,
+    cache_feeds,
     change_manifest,
     copy_bundle,
     product_bundle,
@@ -117,6 +119,52 @@ def test_types_of_outputs(open_bundle, static_bundle):
     found = run(page, 5, shaped=False)
     assert found["shape"] == {"dtype": "int64", "dims": [3], "type": "BigInt64Array", "data": ["2", "5", "8"]}
     assert found["two"] == {"dtype": "float32", "dims": [2], "type": "Float32Array", "data": [1.5, -2.0]}
+
+
+CACHE = """async ({ past, row, place }, inPlace, location) => {
+  const session = await open();
+  const buffer = session.device.createBuffer({
+    size: 4 * past.length, usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST,
+  });
+  session.device.queue.writeBuffer(buffer, 0, new Float32Array(past));
+  const feeds = { past: buffer, row: new Float32Array(row), place: new BigInt64Array(place.map(BigInt)) };
+  const found = await session.run(feeds, { inPlace, location });
+  const again = await session.run({ ...feeds, past: found.present.buffer ?? found.present.data }, {});
+  const fed = await session.run({ ...feeds, row: feeds.row.map(() => 0) }, { outputs: ["present"] });
+  return [found.present.buffer === buffer, list(again.present), list(again.y), list(fed.present)];
+}"""
+
+
+@pytest.mark.parametrize("location", ["cpu", "gpu"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_states_in_place(open_bundle, tmp_path, in_place, location):
+    """An output that begins as an input takes over the fed buffer if it may, else the buffer stays as it was."""
+    page = open_bundle(cache_bundle(tmp_path / "b"))
+    page.evaluate(SETUP)
+    feeds, present = cache_feeds()
+    fed = {name: array.ravel().tolist() for name, array in feeds.items()}
+    is_same, again, y, zeroed = page.call(CACHE, fed, in_place, location)
+    assert is_same is (in_place and location == "gpu")
+    np.testing.assert_array_equal(np.array(again["data"], np.float32), present.ravel())
+    np.testing.assert_allclose(np.array(y["data"]), np.tanh(present.ravel()), rtol=1e-5)
+    expected = (present if in_place else feeds["past"]).copy()
+    expected[0, 5] = expected[1, 2] = 0
+    np.testing.assert_array_equal(np.array(zeroed["data"], np.float32), expected.ravel())
+    assert page.messages == []
+
+
+def test_a_buffer_that_is_written_is_fed_once(open_bundle, tmp_path):
+    page = open_bundle(cache_bundle(tmp_path / "b"))
+    page.evaluate(SETUP)
+    with pytest.raises(PageError, match="'row': its GPUBuffer, written in place, is fed twice"):
+        page.call(
+            """async () => {
+              const session = await open();
+              const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC;
+              const past = session.device.createBuffer({ size: 256, usage });
+              await session.run({ past, row: past, place: new BigInt64Array(2) }, { inPlace: true });
+            }"""
+        )
 
 
 @pytest.mark.parametrize("dynamic", [None, {"n": (1, 64)}])

@@ -214,8 +214,8 @@ def _expand_multi_head(builder: Builder, node: Node) -> Sequence[Value]:
         one = view(builder, node.operand(8), 1)
         valid = builder.op("Broadcast", one, domain="loom", shape=(sizes.batch,))
         lengths = builder.op("Add", valid, integer(builder, sizes.queries))
-        key = append_keys(builder, past_key, key, valid, sizes.keys, keep=True)
-        value = append_keys(builder, past_value, value, valid, sizes.keys, keep=True)
+        key = append_keys(builder, past_key, key, valid, sizes.keys)
+        value = append_keys(builder, past_value, value, valid, sizes.keys)
         after = 0 if node.attributes.unidirectional else -1
         masks = [attended_keys(builder, sizes.queries, sizes.keys, offsets=valid, lengths=lengths, after=after)]
     else:

@@ -11,6 +11,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
+from ..math.positions import clamped_coordinate, within
 from ..registry import Inferred, Read, register
 
 
@@ -35,6 +36,19 @@ def _infer(node: Node) -> Inferred:
     return [(past.dtype, past.shape)]
 
 
+def _place(node: Node, coordinates: Sequence[Dim], read: Read) -> tuple[Sequence[Dim], Expr]:
+    """Return where an element of the update goes in the cache, and whether that is inside."""
+    attributes: TensorScatterAttributes = node.attributes
+    axis, size = attributes.axis % node.operand(0).rank, node.operand(0).shape[attributes.axis]
+    place = ex.coordinate(coordinates[axis])
+    if node.optional(2) is not None:
+        place = ex.cast(read(2, [coordinates[0]]), "i32") + place
+    if attributes.mode == "circular":
+        place = ex.binary("mod", place, ex.coordinate(size))
+    inside = within(place, ex.const(0, "i32"), ex.coordinate(ix.add(size, -1)))
+    return (*coordinates[:axis], clamped_coordinate(place, size), *coordinates[axis + 1 :]), inside
+
+
 def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     attributes: TensorScatterAttributes = node.attributes
     past, update = node.operand(0), node.operand(1)
@@ -57,6 +71,7 @@ register(
     infer=_infer,
     attributes=TensorScatterAttributes,
     gather=_read,
+    update=_place,
     types=(checks.MOVED, checks.MOVED, checks.INDICES),
     reads=3,
 )

@@ -36,13 +36,14 @@ export class Calls {
   }
 
   /**
-   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers.
+   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers. With
+   * `inPlace` outputs that begin as a fed GPUBuffer are written there.
    *
-   * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
+   * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values @param {boolean} [inPlace]
    * @returns {{ calls: BoundCall[], lookup: Lookup }}
    * @throws {ShaderloomError} "bundle" for a call that does not fit the plan, "device" for more than the device allows
    */
-  bind(loaded, symbols, values) {
+  bind(loaded, symbols, values, inPlace = false) {
     const { plan } = loaded;
     const buffers = this.#buffers;
     /** @type {Map<string, GPUBuffer>} */
@@ -53,7 +54,17 @@ export class Calls {
       else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
     }
     checkAliases(plan, symbols);
-    for (const port of plan.outputs) buffers.allocate(`output:${port.name}`, portBytes(port, symbols));
+    if (inPlace) {
+      for (const { output, input } of plan.states) {
+        const buffer = callers.get(`input:${input}`);
+        if (buffer) callers.set(`output:${output}`, buffer);
+      }
+      requireDistinct(plan, callers);
+    }
+    for (const port of plan.outputs) {
+      const name = `output:${port.name}`;
+      if (!callers.has(name)) buffers.allocate(name, portBytes(port, symbols));
+    }
     for (const [index, size] of plan.arenas.entries()) buffers.allocate(`arena:${index}`, evaluate(size, symbols));
     const sizes = plan.symbols.map(({ name, step }) => Math.floor(symbols[name] / step));
     const uniforms = `symbols ${plan.key}`; // each plan has symbols of its own
@@ -167,6 +178,35 @@ function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
     if (needed > present) {
       throw new ShaderloomError("bundle", `'${output}' has ${needed} bytes, '${source}', its source, ${present}`);
     }
+  }
+}
+
+/** Check that a buffer which a run writes in place is fed once. @param {Plan} plan @param {Map<string, GPUBuffer>} callers
+ *  @throws {ShaderloomError} "input" for one that is fed twice */
+function requireDistinct({ inputs, states }, callers) {
+  const written = new Set(states.map(({ input }) => callers.get(`input:${input}`)));
+  const seen = new Set();
+  for (const { name } of inputs) {
+    const buffer = callers.get(`input:${name}`);
+    if (!buffer || !written.has(buffer)) continue;
+    if (seen.has(buffer)) throw new ShaderloomError("input", `'${name}': its GPUBuffer, written in place, is fed twice`);
+    seen.add(buffer);
+  }
+}
+
+/** Encode the copies with which outputs begin as inputs, but for those in place.
+ *  @param {GPUCommandEncoder} encoder @param {Plan} plan @param {Symbols} symbols @param {Lookup} lookup
+ *  @throws {ShaderloomError} "input" for a fed buffer that cannot be copied */
+export function encodeStates(encoder, { inputs, states }, symbols, lookup) {
+  const bytes = new Map(inputs.map((port) => [port.name, portBytes(port, symbols)]));
+  for (const { output, input } of states) {
+    const [source, target] = [lookup(`input:${input}`), lookup(`output:${output}`)];
+    const size = Math.ceil((bytes.get(input) ?? 0) / 4) * 4;
+    if (!source || !target || source === target || !size) continue;
+    if (!(source.usage & GPUBufferUsage.COPY_SRC)) {
+      throw new ShaderloomError("input", `'${input}' is copied: its GPUBuffer lacks the usage COPY_SRC`);
+    }
+    encoder.copyBufferToBuffer(source, 0, target, 0, size);
   }
 }
 

@@ -60,13 +60,17 @@ export class OutputCopies {
     this.#guard = guard;
   }
 
-  /** Encode copies into new buffers, which the caller destroys, and return a function that gives them.
+  /** Encode copies into new buffers, which the caller destroys, and return a function that gives them; those of
+   *  `states` that were written in place are the buffers that the caller fed.
    *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Output[]} outputs
-   *  @param {Lookup} lookup
+   *  @param {Lookup} lookup @param {Plan["states"]} states
    *  @returns {() => Promise<Record<string, GpuTensor>>} */
-  toBuffers(encoder, sources, outputs, lookup) {
+  toBuffers(encoder, sources, outputs, lookup, states) {
     const { device } = this.#guard;
+    const begun = new Map(states.map(({ output, input }) => [output, `input:${input}`]));
     const tensors = outputs.map(({ name, dtype, dims, bytes }) => {
+      const fed = begun.has(name) ? lookup(/** @type {string} */ (begun.get(name))) : undefined;
+      if (fed && fed === lookup(`output:${name}`)) return [name, { dtype, dims, buffer: fed }];
       const label = `output ${name}`.slice(0, 40);
       const buffer = device.createBuffer({ size: bufferSize(bytes), usage: tensorUsage(), label });
       const source = contentOf(sources.get(name), lookup);

@@ -149,6 +149,8 @@ class PlanCheck {
   #symbols = new Map();
   /** The sizes of all buffers that the plan may name. @type {Map<string, Bounds>} */
   #buffers = new Map();
+  /** Outputs that begin as an input. @type {Set<string>} */
+  #begun = new Set();
   #plan;
   #manifest;
   #record;
@@ -178,6 +180,7 @@ class PlanCheck {
       this.#buffers.set(`problem:${index}`, padded([4 * problem.length, 4 * problem.length]));
     }
     this.#checkKernels();
+    this.#checkStates();
     this.#checkCalls();
     this.#checkOutputs();
     this.#checkFacts();
@@ -288,6 +291,27 @@ class PlanCheck {
     }
   }
 
+  /** Check the outputs that begin as inputs; no call and no alias may read such an input. */
+  #checkStates() {
+    const { inputs, outputs, states } = this.#plan;
+    const [fed, given] = [inputs, outputs].map((/** @type {any[]} */ ports) =>
+      new Map(ports.map((port) => [port.name, port])));
+    for (const [index, { output, input }] of states.entries()) {
+      const path = ["states", index];
+      const [begun, read] = [given.get(output), fed.get(input)];
+      if (!begun || this.#begun.has(output)) {
+        throw new Refusal("output", "is no output of the plan, or one twice", path);
+      }
+      this.#begun.add(output);
+      if (!read || !this.#buffers.delete(`input:${input}`)) {
+        throw new Refusal("state", "begins as no input of the plan, or as one that another is", path);
+      }
+      if (begun.dtype !== read.dtype || !isSameShape(begun.shape, read.shape)) {
+        throw new Refusal("state", "has another type or shape than its input", path);
+      }
+    }
+  }
+
   #checkCalls() {
     const kernels = new Map(this.#plan.kernels.map((/** @type {any} */ kernel) => [kernel.key, kernel]));
     for (const [number, { kind, calls, count }] of this.#plan.commands.entries()) {
@@ -338,7 +362,7 @@ class PlanCheck {
     const { constants, aliases } = this.#plan;
     const outputs = new Map(this.#plan.outputs.map((/** @type {any} */ port) => [port.name, port]));
     /** @type {Map<string, string>} */
-    const settled = new Map();
+    const settled = new Map([...this.#begun].map((name) => [name, ""]));
     for (const [index, { output, dtype, shape, data }] of constants.entries()) {
       const path = ["constants", index];
       const port = outputs.get(output);

@@ -44,7 +44,7 @@ export const SCHEMA = {
       "problems": { "list": { "list": "integer", "least": 1, "most": 16384 }, "most": 1000000 },
       "kernels": { "list": "kernel", "most": 65536 }, "commands": { "list": "command", "most": 65536 },
       "weights": { "list": "weight", "most": 1000000 }, "constants": { "list": "constant", "most": 65536 },
-      "aliases": { "list": "alias", "most": 65536 }, "facts": "facts", "notes": "notes"
+      "aliases": { "list": "alias", "most": 65536 }, "states": { "list": "state", "most": 65536 }, "facts": "facts", "notes": "notes"
     } },
     "plan ports": { "list": "plan port", "most": 65536 },
     "plan port": { "record": { "name": "text", "dtype": "device dtype", "shape": "shape" } },
@@ -70,6 +70,7 @@ export const SCHEMA = {
     "weight": { "record": { "key": "key", "bytes": "count", "description": "text" } },
     "constant": { "record": { "output": "text", "dtype": "device dtype", "shape": { "list": "count", "most": 32 },
       "data": "base64" } },
+    "state": { "record": { "output": "text", "input": "text" } },
     "alias": { "record": { "output": "text", "source": "text", "size": "size" } },
 
     "facts": { "record": {

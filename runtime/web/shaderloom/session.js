@@ -5,7 +5,7 @@
 
 import { abortable } from "./aborting.js";
 import { Buffers } from "./buffers.js";
-import { Calls, encodeCall } from "./calls.js";
+import { Calls, encodeCall, encodeStates } from "./calls.js";
 import { checkDevice, isSoftware, openDevice } from "./device.js";
 import { ShaderloomError } from "./errors.js";
 import { holdsElements } from "./feeds.js";
@@ -108,8 +108,8 @@ class Session {
    * Compute the outputs for `feeds`: {name: typed array | GPUBuffer | {data, dims}}.
    *
    * `location` "cpu" gives {dtype, dims, data} for each output, "gpu" {dtype, dims, buffer}: a new GPUBuffer that the
-   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default. `signal` ends the wait
-   * for the device at once, not its work.
+   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default. `inPlace` lets outputs
+   * that begin as an input take over its fed GPUBuffer. `signal` ends the wait for the device at once, not its work.
    *
    * @template {keyof api.Located} [Location="cpu"]
    * @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
@@ -123,7 +123,7 @@ class Session {
   /** @template {keyof api.Located} Location
    *  @param {api.Feeds} feeds @param {api.RunOptions<Location>} options
    *  @returns {Promise<Record<string, api.Located[Location]>>} */
-  async #run(feeds, { location = /** @type {Location} */ ("cpu"), outputs, signal }) {
+  async #run(feeds, { location = /** @type {Location} */ ("cpu"), outputs, inPlace = false, signal }) {
     signal?.throwIfAborted();
     this.#guard.check();
     const { loaded, symbols, values } = await this.#match(feeds);
@@ -135,13 +135,14 @@ class Session {
       throw new ShaderloomError("input", `location is "cpu" or "gpu", not "${location}"`);
     }
     return this.#guard.watch("a run", () => {
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, values);
+      const { calls, lookup } = this.#calls.bind(loaded, symbols, values, inPlace);
       const encoder = this.device.createCommandEncoder();
+      encodeStates(encoder, plan, symbols, lookup);
       const pass = encoder.beginComputePass();
       for (const call of calls) encodeCall(pass, call);
       pass.end();
       const read = location === "gpu"
-        ? this.#copies.toBuffers(encoder, loaded.sources, wanted, lookup)
+        ? this.#copies.toBuffers(encoder, loaded.sources, wanted, lookup, inPlace ? plan.states : [])
         : this.#copies.toHost(encoder, loaded.sources, wanted, lookup);
       this.device.queue.submit([encoder.finish()]);
       return /** @type {Promise<Record<string, api.Located[Location]>>} */ (read());
@@ -162,7 +163,10 @@ class Session {
     }
     const { loaded, symbols, values } = await this.#match(feeds);
     return this.#guard.watch("a profile", () => {
-      const { calls } = this.#calls.bind(loaded, symbols, values);
+      const { calls, lookup } = this.#calls.bind(loaded, symbols, values);
+      const encoder = this.device.createCommandEncoder();
+      encodeStates(encoder, loaded.plan, symbols, lookup);
+      this.device.queue.submit([encoder.finish()]);
       return timeCalls(this.device, calls).then((times) => {
         /** @type {Map<api.Call, number>} */
         const sums = new Map();
