@@ -8,6 +8,7 @@ from PIL import Image
 from examples.ocr.images import annotate, chinese_font, draw_sample, load_picture, sample_lines
 from examples.ocr.pipeline import ModelPaths, OcrPipeline
 from examples.ocr.report import model_table
+from tests.support.effort import slow
 from tests.support.models import trained_model
 
 
@@ -30,7 +31,7 @@ def test_chinese_is_read(pipeline):
     assert "图形处理器读懂文字" in [line.text for line in pipeline(draw_sample())]
 
 
-@pytest.mark.parametrize("degrees", [180, 270, -30, 10])
+@pytest.mark.parametrize("degrees", [180, -30, *slow([270, 10])])
 def test_a_turned_picture_has_the_same_text(pipeline, degrees):
     turned = Image.fromarray(draw_sample()).rotate(
         degrees, expand=True, resample=Image.Resampling.BICUBIC, fillcolor=(246, 244, 238)

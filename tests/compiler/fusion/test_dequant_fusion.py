@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import shaderloom
 
 from ...support.comparison import reference, relative_error
+from ...support.effort import quick_first, slow
 from ...support.models import trained_model
 from ...support.running import compile_for
 
@@ -61,7 +62,7 @@ def check(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-@pytest.mark.parametrize(("k", "n"), [(130, 136), (129, 131), (260, 65)])
+@pytest.mark.parametrize(("k", "n"), [(130, 136), (129, 131), *slow([(260, 65)])])
 @pytest.mark.parametrize("per", ["tensor", "column"])
 def test_dequantised_right_operand(dtype: str, k: int, n: int, per: str, each_device) -> None:
     weight = integers(k, n, dtype=dtype)
@@ -155,7 +156,7 @@ def test_integer_convolution(device) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize(("k", "n"), [(256, 128), (264, 131)])
+@pytest.mark.parametrize(("k", "n"), quick_first([(264, 131), (256, 128)]))
 @pytest.mark.parametrize("zeros", [False, True])
 def test_blocks_of_few_bits(bits: int, k: int, n: int, zeros: bool, each_device) -> None:
     block = 32

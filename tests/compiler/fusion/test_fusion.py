@@ -27,6 +27,7 @@ from shaderloom.compiler.target import target_of
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
+from ...support.effort import slow
 from ...support.models import filled_model
 from ...support.passes import lower_model
 
@@ -344,7 +345,11 @@ MODEL_CALLS: dict[str, tuple[dict[str, tuple[int, ...]], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", MODEL_CALLS)
+#: larger ones of the kinds of others
+SLOW_MODELS = ("resnet50", "efficientnet_b0", "gpt2_small")
+
+
+@pytest.mark.parametrize("name", [*(name for name in MODEL_CALLS if name not in SLOW_MODELS), *slow(SLOW_MODELS)])
 def test_calls_of_a_model(name: str):
     shapes, most = MODEL_CALLS[name]
     imported = load_model(filled_model(name))

@@ -23,6 +23,7 @@ from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 from shaderloom.runtime.plan.plan import Plan
 from tests.support.comparison import reference, relative_error
+from tests.support.effort import slow
 from tests.support.inputs import photograph, text_line, tokens
 from tests.support.models import filled_model, trained_model
 
@@ -277,7 +278,7 @@ def test_on_gpus_masked_attention_leaves_what_follows_in_half_precision() -> Non
     assert len(intermediate) == 4 and all("output/dense/MatMul" in row.node for row in intermediate)
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 17, 65])
+@pytest.mark.parametrize("size", [1, 7, 65, *slow([3, 17])])
 def test_odd_sizes_without_optional_features(size: int, web_device) -> None:
     """Rows that are no whole words: kernels that cannot store them keep float32."""
     generator = np.random.default_rng(size)

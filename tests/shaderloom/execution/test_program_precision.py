@@ -21,6 +21,7 @@ from shaderloom.execution.program.stage_compiler import UNCALIBRATED
 from shaderloom.model.calibration import Calibration
 from tests.support.comparison import reference, relative_error
 
+from ...support.effort import quick_first
 from ...support.sessions import plans_of
 
 pytest.importorskip("onnxruntime")
@@ -135,7 +136,7 @@ SCANNED = parse(
 )
 
 
-@pytest.mark.parametrize("size", [7, 17])
+@pytest.mark.parametrize("size", quick_first([7, 17]))
 def test_a_selection_between_convolutions_and_products(each_device, size):
     with half(SELECTION, each_device) as session, full(SELECTION, each_device) as wide:
         feeds = {"x": numbers(1, 3, size, size), "m": numbers(1, 3, size, size, seed=1)}
