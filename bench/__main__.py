@@ -84,8 +84,8 @@ def _drivers(names: list[str] | None) -> list[Driver]:
         if missing:
             raise SystemExit(f"not installed: {', '.join(missing)}")
         return [DRIVERS[name] for name in names]
-    found = [driver for driver in DRIVERS.values() if driver.manifests and driver.is_present]
-    return found or [DRIVERS["system"]]
+    present = [driver for driver in DRIVERS.values() if driver.manifests and driver.is_present]
+    return present or [DRIVERS["system"]]
 
 
 def _runtimes(names: list[str] | None, peers: bool) -> list[Runtime]:

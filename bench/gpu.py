@@ -83,13 +83,13 @@ def main() -> None:
 def prepare(wheels: Path, loader: Path) -> dict[str, str]:
     """The environment of the workers: packages from wheels, Shaderloom from this tree, a Vulkan loader."""
     site = BUILD / "gpu-site"
-    found = sorted(wheels.glob("*.whl")) if wheels.is_dir() else []
-    stamp, wanted = site / "installed", "\n".join(str(wheel) for wheel in found)
+    wheel_files = sorted(wheels.glob("*.whl")) if wheels.is_dir() else []
+    stamp, wanted = site / "installed", "\n".join(str(wheel) for wheel in wheel_files)
     if not stamp.is_file() or stamp.read_text() != wanted:
         site.mkdir(parents=True, exist_ok=True)
-        if found:
+        if wheel_files:
             install = ["install", "-q", "--no-index", "--no-deps", "--no-cache-dir", "--upgrade"]
-            command = [sys.executable, "-m", "pip", *install, "--target", str(site), *map(str, found)]
+            command = [sys.executable, "-m", "pip", *install, "--target", str(site), *map(str, wheel_files)]
             subprocess.run(command, check=True)
         stamp.write_text(wanted)
     environment = dict(os.environ)

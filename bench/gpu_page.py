@@ -50,8 +50,8 @@ def keep(results: Results, root: Path = Path()) -> None:
 
 def stored_results(root: Path = Path()) -> list[Results]:
     """Return the stored results, the newest first."""
-    found = [json.loads(path.read_text()) for path in sorted((root / RESULTS).glob("gpu-*.json"))]
-    return sorted(found, key=lambda results: results["date"], reverse=True)
+    stored = [json.loads(path.read_text()) for path in sorted((root / RESULTS).glob("gpu-*.json"))]
+    return sorted(stored, key=lambda results: results["date"], reverse=True)
 
 
 def write(root: Path = Path()) -> None:

@@ -165,8 +165,8 @@ def measure(kind: str, path: Path, device: str | None) -> dict[str, float]:
     result = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=Path(__file__).resolve().parents[1]
     )
-    found: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return figures
 
 
 def in_turns(path: Path, device: str | None) -> list[dict[str, float]]:
@@ -228,10 +228,10 @@ def main() -> None:
 def _optional(path: Path) -> dict[str, float] | None:
     """onnxruntime's figures, where it is installed."""
     try:
-        found = measure("onnxruntime", path, None)
+        figures = measure("onnxruntime", path, None)
     except subprocess.CalledProcessError:
         return None
-    return {"load_peak": found["peak"], "load_seconds": found["seconds"]}
+    return {"load_peak": figures["peak"], "load_seconds": figures["seconds"]}
 
 
 if __name__ == "__main__":

@@ -75,9 +75,9 @@ def measure(calls: int, rounds: int) -> Overhead:
         x = np.zeros((ROWS, 16), np.float32)
         feeds = {"x": shaderloom.Tensor.from_numpy(x, session.device)}
         session.run(None, feeds)
-        found = session.report()["calls"]
-        if found != calls:
-            raise RuntimeError(f"the plan has {found} calls instead of {calls}")
+        reported = session.report()["calls"]
+        if reported != calls:
+            raise RuntimeError(f"the plan has {reported} calls instead of {calls}")
         queued, host = _queued(session, itertools.repeat(feeds), rounds)
         both: list[float] = []
         for _ in range(rounds * 2):

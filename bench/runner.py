@@ -155,11 +155,11 @@ def _compare(results: dict[str, Result], scratch: Path) -> None:
     expected = _outputs(scratch / f"{reference}.npz")
     for name in others:
         if results[name].error is None:
-            found = _outputs(scratch / f"{name}.npz")
-            if len(found) == len(expected) and all(a.size == b.size for a, b in zip(found, expected, strict=True)):
+            outputs = _outputs(scratch / f"{name}.npz")
+            if len(outputs) == len(expected) and all(a.size == b.size for a, b in zip(outputs, expected, strict=True)):
                 results[name].difference = max(
                     relative_error(one.reshape(other.shape).astype(other.dtype), other)
-                    for one, other in zip(found, expected, strict=True)
+                    for one, other in zip(outputs, expected, strict=True)
                 )
             else:
                 results[name].error = "its outputs have other shapes than onnxruntime's"

@@ -47,14 +47,14 @@ def folder_of(path: Path) -> str:
 
 def modules() -> dict[str, Path]:
     """Return the product's modules by dotted name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for package, folder in PACKAGES.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             if folder == "shaderloom" and parts[0] in ("compiler", "runtime", "templates"):  # reached by links
                 continue
-            found[".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))] = path
-    return found
+            paths[".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))] = path
+    return paths
 
 
 def imported(name: str, path: Path) -> Iterator[str]:

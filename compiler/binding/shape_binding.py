@@ -151,7 +151,7 @@ def refusals(model: ImportedModel) -> list[ShaderloomError]:
     These are nodes that the compiler cannot read, and nodes rejected by type and shape inference.  Nodes that depend on
     a rejected node, or on one whose shape stays unknown, are not judged.
     """
-    found: list[ShaderloomError] = []
+    errors: list[ShaderloomError] = []
     shapes = {
         port.name: tuple(
             dim if isinstance(dim, int) else dimension(str(dim or f"{port.name}_{axis}"), 1, _ANY_SIZE)
@@ -163,11 +163,11 @@ def refusals(model: ImportedModel) -> list[ShaderloomError]:
     try:
         _specialise(model, shapes, DEFAULT_LIMITS)
     except UnsupportedError as error:
-        found = list(error.parts or (error,))
+        errors = list(error.parts or (error,))
     except ShaderloomError:
         pass  # shapes do not fit, whatever is refused
-    known = {error.origin for error in found}
-    return [*found, *(node.refusal for node in model.refused if node.refusal is not None and node.origin not in known)]
+    known = {error.origin for error in errors}
+    return [*errors, *(node.refusal for node in model.refused if node.refusal is not None and node.origin not in known)]
 
 
 def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> bool:

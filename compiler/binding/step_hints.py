@@ -46,18 +46,18 @@ def _remedy(ranges: Mapping[str, SizeRange]) -> str:
 
 def _declared(shapes: Shapes) -> dict[str, SizeRange]:
     """Return the declared ranges that ``shapes`` depend on, by name."""
-    found: dict[str, SizeRange] = {}
+    ranges: dict[str, SizeRange] = {}
 
     def note(atom: ix.Atom) -> None:
         declared = declared_dimension(atom.payload) if atom.kind == "var" else None
         if declared is not None:
             low, high = (declared.step * count + declared.offset for count in (atom.low, atom.high))
-            found[declared.name] = SizeRange(low, high, declared.step)
+            ranges[declared.name] = SizeRange(low, high, declared.step)
 
     for shape in shapes.values():
         for dim in shape:
             ix.transform(dim, note)
-    return found
+    return ranges
 
 
 def _coarser(sizes: SizeRange, step: int) -> SizeRange | None:

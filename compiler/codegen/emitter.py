@@ -113,10 +113,10 @@ class Emitter(Writer):
                 self.functions.symbols[atom.payload] = None
                 return f"symbols.{symbol_field(atom.payload)}"
             return str(atom.payload)
-        found = self._atoms.get(atom)
-        if found is None:
-            found = self._atoms[atom] = self._compose_atom(atom)
-        return found
+        text = self._atoms.get(atom)
+        if text is None:
+            text = self._atoms[atom] = self._compose_atom(atom)
+        return text
 
     def _compose_atom(self, atom: ix.Atom) -> str:
         if atom.kind == "opaque":
@@ -183,9 +183,9 @@ class Emitter(Writer):
     def scalar(self, value: Expr) -> str:
         """Return the text of a value that does not depend on the lane."""
         # Guarded values must not be computed before their condition is known, so this walk is written by hand.
-        found = self._scalars.get(value)
-        if found is not None:
-            return found
+        present = self._scalars.get(value)
+        if present is not None:
+            return present
         for node in self._postorder(value, self._scalars):
             if node in self._scalars:
                 continue
@@ -262,9 +262,9 @@ class Emitter(Writer):
 
     def vector(self, value: Expr) -> Rendered:
         """Return the text of a ``vec4``, or of four scalars for types that have no vec4 form."""
-        found = self._vectors.get(value)
-        if found is not None:
-            return found
+        rendered = self._vectors.get(value)
+        if rendered is not None:
+            return rendered
         for node in self._postorder(value, self._vectors):
             if node not in self._vectors:
                 self._vectors[node] = self._vector_node(node)

@@ -197,7 +197,7 @@ def template_text(
 
 def _vector_operands(spec: KernelSpec) -> frozenset[object]:
     """Return the operands that some hook reads or writes four elements at a time."""
-    found: set[object] = set()
+    operands: set[object] = set()
     dtypes = {operand.name: operand.dtype for operand in spec.operands}
     for hook in spec.hooks:
         if hook.lanes != LANES:
@@ -208,9 +208,9 @@ def _vector_operands(spec: KernelSpec) -> frozenset[object]:
         for value in values:
             for node in ex.loads(value):
                 if is_aligned(node.payload.position):
-                    found.add(node.payload.operand)
-        found |= {store.operand for store in hook.stores if owns_words(store)}
-    return frozenset(name for name in found if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
+                    operands.add(node.payload.operand)
+        operands |= {store.operand for store in hook.stores if owns_words(store)}
+    return frozenset(name for name in operands if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
 
 
 def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[object]:

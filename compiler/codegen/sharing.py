@@ -100,7 +100,7 @@ def _shared(kernel: Kernel, problems: Sequence[Problem], *, spelled: bool) -> li
         if number == len(places):
             places.append(place)
         texts.append(f"problem.n{number}")
-    wgsl = _FIELD.sub(lambda found: texts[int(found[1])], kernel.wgsl)
+    wgsl = _FIELD.sub(lambda match: texts[int(match[1])], kernel.wgsl)
     bindings = kernel.bindings
     declared = ""
     if places:

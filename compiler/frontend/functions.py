@@ -60,10 +60,10 @@ def _size(body: Counter[Name], sizes: Mapping[Name, int]) -> int:
 
 def _operators(nodes: Iterable[onnx.NodeProto]) -> Counter[Name]:
     """Count the calls of each operator or function in ``nodes``, nested graphs included."""
-    found: Counter[Name] = Counter()
+    counts: Counter[Name] = Counter()
     stack = [nodes]
     while stack:
         for node in stack.pop():
-            found[node.domain, node.op_type] += 1
+            counts[node.domain, node.op_type] += 1
             stack += [graph.node for attribute in node.attribute for graph in (attribute.g, *attribute.graphs)]
-    return found
+    return counts

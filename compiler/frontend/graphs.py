@@ -179,9 +179,9 @@ class GraphImporter:
         return ImportedNode(proto.op_type, domain, None, inputs, outputs, {}, origin, proto=proto, refusal=error)
 
     def _definition(self, proto: onnx.NodeProto, domain: str, opset: int) -> OpDef:
-        found = registry.find(proto.op_type, domain)
-        if found is not None:
-            return found
+        definition = registry.find(proto.op_type, domain)
+        if definition is not None:
+            return definition
         try:
             return registry.get(proto.op_type, domain)
         except UnsupportedError as error:

@@ -75,14 +75,14 @@ def _logits(graph: onnx.GraphProto) -> onnx.ValueInfoProto:
             )
         return named[0]
     producers = {name: node for node in graph.node for name in node.output if name}
-    found = [output for output in graph.output if _has_rank_3(output) and _is_product(output.name, producers)]
-    if len(found) != 1:
-        listed = f": {', '.join(output.name for output in found)}" if found else ""
+    candidates = [output for output in graph.output if _has_rank_3(output) and _is_product(output.name, producers)]
+    if len(candidates) != 1:
+        listed = f": {', '.join(output.name for output in candidates)}" if candidates else ""
         raise UnsupportedError(
-            f"{len(found) or 'no'} outputs of rank 3 are results of a product{listed}",
+            f"{len(candidates) or 'no'} outputs of rank 3 are results of a product{listed}",
             hint=f"name the output '{LOGITS}', or leave logits at 'all'",
         )
-    return found[0]
+    return candidates[0]
 
 
 def _has_rank_3(output: onnx.ValueInfoProto) -> bool:

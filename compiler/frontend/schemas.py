@@ -75,10 +75,10 @@ def hint_for(op: str, domain: str, opset: int) -> str:
 @functools.cache
 def _versions() -> dict[tuple[str, str], tuple[tuple[int, bool], ...]]:
     """Map each (domain, operator) to its versions, oldest first, each with a flag for deprecation."""
-    found: dict[tuple[str, str], list[tuple[int, bool]]] = {}
+    history: dict[tuple[str, str], list[tuple[int, bool]]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        found.setdefault((schema.domain, schema.name), []).append((schema.since_version, schema.deprecated))
-    return {key: tuple(sorted(versions)) for key, versions in found.items()}
+        history.setdefault((schema.domain, schema.name), []).append((schema.since_version, schema.deprecated))
+    return {key: tuple(sorted(versions)) for key, versions in history.items()}
 
 
 def read_opsets(imports: Iterable[onnx.OperatorSetIdProto]) -> Mapping[str, int]:

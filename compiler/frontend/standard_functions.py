@@ -28,7 +28,7 @@ def define_standard_functions(proto: onnx.ModelProto, opsets: Mapping[str, int])
     """
     names = {(function.domain, function.name) for function in proto.functions}
     types: dict[str, onnx.TypeProto] | None = None
-    found = False
+    changed = False
     for node in proto.graph.node:
         schema = _schema(node, opsets, names)
         if schema is None:
@@ -43,10 +43,10 @@ def define_standard_functions(proto: onnx.ModelProto, opsets: Mapping[str, int])
         _drop_absent_attributes(node, body)
         node.domain, node.op_type = body.domain, body.name
         proto.functions.append(body)
-        found = True
-    if found and DOMAIN not in {entry.domain for entry in proto.opset_import}:
+        changed = True
+    if changed and DOMAIN not in {entry.domain for entry in proto.opset_import}:
         proto.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=1))
-    return found
+    return changed
 
 
 def _domain(domain: str) -> str:

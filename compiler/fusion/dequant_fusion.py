@@ -24,16 +24,16 @@ MOST_NODES = 12
 
 def narrow_values(graph: Graph, constant: Collection[Value], operators: Registry = registry) -> set[Value]:
     """Narrow values that run-time nodes read, and the narrow values between them and their leaves."""
-    found: set[Value] = set()
+    narrow: set[Value] = set()
     for node in graph.nodes:
         if node.outputs[0] in constant:
             continue
         for value in operators.of(node).data_inputs(node):
-            if value in constant and value not in found:
+            if value in constant and value not in narrow:
                 inner, leaves = _parts(value, operators)
                 if inner and _is_smaller(leaves, value):
-                    found |= inner
-    return found
+                    narrow |= inner
+    return narrow
 
 
 def is_cheap(node: Node, operators: Registry = registry) -> bool:

@@ -153,12 +153,12 @@ def _start(partition: Partition, anchor: Node) -> Region:
 
 def _scores(partition: Partition, region: Region) -> Scores | None:
     """Return the product that the region's kernel can compute as well, or None."""
-    found = partition.anchor_family(region).find_scores(
+    scores = partition.anchor_family(region).find_scores(
         region.anchor, partition.rank, partition.outputs, partition.region_of, partition.operators
     )
-    if found is None or isinstance(found, Scores):
-        return found
-    producer, reason = found
+    if scores is None or isinstance(scores, Scores):
+        return scores
+    producer, reason = scores
     if producer is not region.anchor:
         partition.refuse(producer, region.anchor, reason)
     return None

@@ -49,16 +49,16 @@ class EvaluationPoints:
         reads = -(-definition.reads // len(operands))  # of each operand
         sharing = 1 if definition.is_view else len(operands)
         others = tuple(value.id for value in user.inputs if value is not None and value is not operand)
-        found: set[int] = set()
+        places: set[int] = set()
         for position, value in enumerate(user.inputs):
             if value is operand:
                 rule = operator_key(user), repr(user.attributes), position, shape, others
-                found.update(
+                places.update(
                     self._point((rule, point, number), (self._depths[point] - 1) // sharing)
                     for point in points
                     for number in range(reads)
                 )
-        return found
+        return places
 
     def _point(self, key: Hashable, depth: int) -> int:
         number = self._numbers.setdefault(key, len(self._depths))
@@ -78,18 +78,18 @@ class InliningCost:
 
     def points(self, readers: Iterable[Node], operand: Value) -> dict[int, set[int]]:
         """Return where each kernel, by the id of its anchor or map node, reads ``operand``."""
-        found: dict[int, set[int]] = {}
+        places: dict[int, set[int]] = {}
         for user in dict.fromkeys(readers):
             region = self._partition.region_of.get(user)
             if region is not None:
                 point = self._numbering.start(region.anchor, operand.shape)
-                found.setdefault(region.anchor.id, set()).add(point)
+                places.setdefault(region.anchor.id, set()).add(point)
                 continue
             own = self._points.get(user) or {user.id: {self._numbering.start(user, user.outputs[0].shape)}}
             for kernel, points in own.items():
                 read = self._numbering.read(user, self._partition.operators.of(user), operand, points)
-                found.setdefault(kernel, set()).update(read)
-        return found
+                places.setdefault(kernel, set()).update(read)
+        return places
 
     def add(self, node: Node, points: Mapping[int, set[int]]) -> None:
         """Note that kernels inline ``node``, each at its ``points``."""

@@ -52,17 +52,17 @@ class MapWork:
         return total
 
     def _own(self, node: Node) -> int:
-        found = self._own_work.get(node)
-        if found is None:
+        work = self._own_work.get(node)
+        if work is None:
             definition = self._partition.operators.of(node)
             if definition.is_view:
-                found = 0
+                work = 0
             elif definition.gather is not None:
-                found = 4 * definition.reads
+                work = 4 * definition.reads
             else:
-                found = _element_work(definition, node)
-            self._own_work[node] = found
-        return found
+                work = _element_work(definition, node)
+            self._own_work[node] = work
+        return work
 
 
 @dataclass

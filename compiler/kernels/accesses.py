@@ -42,7 +42,7 @@ Facts = tuple[Fact, ...]
 
 def facts_of(condition: Expr | None) -> Facts:
     """Return the facts that the comparisons of coordinates in a conjunction imply."""
-    found: list[Fact] = []
+    facts: list[Fact] = []
     stack = [] if condition is None else [condition]
     while stack:
         node = stack.pop()
@@ -54,8 +54,8 @@ def facts_of(condition: Expr | None) -> Facts:
                 continue
             if node.op in ("gt", "le"):
                 left, right = right, left
-            found.append(Fact(node.op in ("lt", "gt"), left, right))
-    return tuple(found)
+            facts.append(Fact(node.op in ("lt", "gt"), left, right))
+    return tuple(facts)
 
 
 def _number(node: Expr) -> Dim | None:

@@ -46,7 +46,7 @@ def find_scores(
 def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]:
     """Return the products that reach the scores through elementwise nodes, nearest first, with the nodes on the way."""
     below: dict[Node, set[Node]] = {}  #: a producer -> map nodes that lead from it to the scores
-    found: list[Node] = []
+    products: list[Node] = []
     start = anchor.operand(0).producer
     pending: list[tuple[Node, Node | None]] = [] if start is None else [(start, None)]
     users: dict[Node, list[Node]] = {}
@@ -60,13 +60,13 @@ def _products(anchor: Node, operators: Registry) -> list[tuple[Node, set[Node]]]
         seen.add(node)
         definition, family = operators.of(node), family_of(node)
         if family is not None and family.gives_scores:
-            found.append(node)
+            products.append(node)
         elif definition.is_map:
             operands = [value.producer for value in definition.data_inputs(node)]
             pending += [(producer, node) for producer in operands if producer is not None]
-    for product in found:
+    for product in products:
         below[product] = reachable(users.get(product, ()), lambda node: users.get(node, ()))
-    return [(product, below[product]) for product in found]
+    return [(product, below[product]) for product in products]
 
 
 def _refusal(
@@ -108,7 +108,7 @@ def product_coordinates(
     value: Value, coordinates: Sequence[Dim], product: Node, between: set[Node], operators: Registry
 ) -> Shape | None:
     """Return where the element of ``value`` at ``coordinates`` reads ``product``; None if it reads several elements."""
-    found: set[Shape] = set()
+    places: set[Shape] = set()
     seen: set[tuple[Value, Shape]] = set()
 
     def visit(current: Value, at: Shape) -> None:
@@ -117,7 +117,7 @@ def product_coordinates(
         seen.add((current, at))
         node = current.producer
         if node is product:
-            found.add(at)
+            places.add(at)
             return
         if node is None or node not in between:
             return
@@ -137,4 +137,4 @@ def product_coordinates(
         definition.gather(node, at, read)
 
     visit(value, tuple(coordinates))
-    return found.pop() if len(found) == 1 else None
+    return places.pop() if len(places) == 1 else None

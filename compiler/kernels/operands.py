@@ -39,10 +39,10 @@ class OperandReader:
                 raise InternalError(f"{value!r} is read at other coordinates than it is computed at")
             return stop[1]
         key = (value, at)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._compute(value, at)
-        return found
+        expression = self._memo.get(key)
+        if expression is None:
+            expression = self._memo[key] = self._compute(value, at)
+        return expression
 
     def _compute(self, value: Value, coordinates: tuple[Dim, ...]) -> Expr:
         literal = self._literal(value, coordinates)

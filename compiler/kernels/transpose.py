@@ -63,8 +63,8 @@ def find_transposed_load(context: GroupContext) -> TransposedLoad | None:
     if output.dtype.packing > 1 or not output.layout.is_dense or output.rank < 2:
         return None
     value = context.operands.evaluate(output.producer, domain_variables(output.shape))
-    found = _crossing_load(value, output.shape, output.layout.innermost)
-    return None if found is None else TransposedLoad(value, found[1], found[0])
+    crossing = _crossing_load(value, output.shape, output.layout.innermost)
+    return None if crossing is None else TransposedLoad(value, crossing[1], crossing[0])
 
 
 def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
@@ -123,7 +123,7 @@ def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
 
 def _crossing_load(value: Expr, shape: tuple[Dim, ...], written_along: int) -> tuple[int, Expr] | None:
     """Return the axis and the only load that runs along another axis than the stores; None if no tile applies."""
-    found: list[tuple[int, Expr]] = []
+    loads: list[tuple[int, Expr]] = []
     for node in ex.walk(value):
         if node.op == "guard" or ex.opaque_values(node):
             return None  # its reads may be out of range where the tile would still execute them
@@ -132,10 +132,10 @@ def _crossing_load(value: Expr, shape: tuple[Dim, ...], written_along: int) -> t
         distance = strides(node.payload.position, len(shape))
         along = [axis for axis, stride in enumerate(distance) if stride == 1 and axis != written_along]
         if along and distance[written_along] > 1:
-            found.append((along[0], node))
-    if len(found) != 1:
+            loads.append((along[0], node))
+    if len(loads) != 1:
         return None
-    read_along, load = found[0]
+    read_along, load = loads[0]
     if any(ix.bounds(shape[axis])[1] < SHORTEST_SIDE for axis in (read_along, written_along)):
         return None
     return read_along, load

@@ -127,11 +127,11 @@ def _store_words(context: GroupContext, value_type: str) -> tuple[Dim, Dim, list
     axes = output.layout.physical_axes(output.shape)
     elements = ix.product([size for _, size in axes])
     threads = ix.ceildiv(elements, LANES)
-    found = exit_to_domain(context, logical_coordinates(axes, _flat("element", elements)))
+    coordinates = exit_to_domain(context, logical_coordinates(axes, _flat("element", elements)))
     target = exit_to_domain(context, logical_coordinates(axes, lanes_of(_flat("thread", threads))))
     stores = context.results.stores(target, ex.register("value", context.anchor.operand(0).dtype.compute))
     store = Hook("store", ("thread",), LANES, (("value", f"vec4<{value_type}>"),), None, stores)
-    return threads, elements, [store, *_find_hooks(context, found)]
+    return threads, elements, [store, *_find_hooks(context, coordinates)]
 
 
 def _store_results(context: GroupContext, order: list[int], lanes: int, value_type: str) -> tuple[Dim, Dim, list[Hook]]:
@@ -143,10 +143,10 @@ def _store_results(context: GroupContext, order: list[int], lanes: int, value_ty
     sizes = [_size(node.outputs[0].shape, axis, lanes) for axis in order]
     threads = ix.product(sizes)
     by_axis = dict(zip(order, unflatten(_flat("element", threads), sizes), strict=True))
-    found = [by_axis[axis] for axis in range(len(order))]
+    coordinates = [by_axis[axis] for axis in range(len(order))]
     stores = context.results.stores(_outer(node, lanes), ex.register("value", node.operand(0).dtype.compute))
     store = Hook("store", _names("output", node), lanes, (("value", value_type),), None, stores)
-    return threads, threads, [store, *_find_hooks(context, found)]
+    return threads, threads, [store, *_find_hooks(context, coordinates)]
 
 
 def _flat(name: str, count: Dim) -> Dim:

@@ -219,17 +219,17 @@ class Registry:
         return self._table.get((_domain(domain), name))
 
     def get(self, name: str, domain: str = "") -> OpDef:
-        found = self.find(name, domain)
-        if found is None:
+        definition = self.find(name, domain)
+        if definition is None:
             full = f"{domain}.{name}" if domain else name
             error = UnsupportedError(f"operator '{full}' is not supported", hint=self.nearest(name, domain))
             error.fault = f"operator '{full}'"
             raise error
-        return found
+        return definition
 
     def of(self, node: Node) -> OpDef:
-        found = None if self._package is not None else self._table.get((node.domain, node.op))
-        return self.get(node.op, node.domain) if found is None else found
+        definition = None if self._package is not None else self._table.get((node.domain, node.op))
+        return self.get(node.op, node.domain) if definition is None else definition
 
     def all(self) -> Iterable[OpDef]:
         if self._package is not None:
@@ -244,18 +244,18 @@ class Registry:
         order = sorted(public, key=lambda key: (key[0] != _domain(domain), key[0] != ""))
         likely = nearest_first(name, dict.fromkeys(known for _, known in order))[:1]
         if same:
-            found = (
+            text = (
                 f"the nearest supported operator is {name} of {' and of '.join(sorted(_label(key[0]) for key in same))}"
             )
         elif likely and close_to(name, likely[0]):
             owner = next(key[0] for key in order if key[1] == likely[0])
-            found = f"the nearest supported operator is {likely[0]} of {_label(owner)}"
+            text = f"the nearest supported operator is {likely[0]} of {_label(owner)}"
         elif any(key[0] == _domain(domain) for key in public):
-            found = f"no supported operator of {_label(_domain(domain))} is spelt alike"
+            text = f"no supported operator of {_label(_domain(domain))} is spelt alike"
         else:
             domains = sorted({_label(key[0]) for key in public})
-            found = f"supported domains are {', '.join(domains)}"
-        return f"{found}; shaderloom.register_operator adds one"
+            text = f"supported domains are {', '.join(domains)}"
+        return f"{text}; shaderloom.register_operator adds one"
 
 
 def _label(domain: str) -> str:

@@ -115,10 +115,10 @@ def _match(node: Node, facts: Facts) -> Match | None:
             return None
         between.append(step)
         weights = operand
-    found = _softmax(weights)
-    if found is None or not node.output.dtype.is_float:
+    softmax = _softmax(weights)
+    if softmax is None or not node.output.dtype.is_float:
         return None
-    return Match((node, *between, *found.nodes), {"softmax": found, "shape": node.operand(0).shape})
+    return Match((node, *between, *softmax.nodes), {"softmax": softmax, "shape": node.operand(0).shape})
 
 
 def _check(target: Target, match: Match, facts: Facts) -> str | None:
@@ -179,11 +179,11 @@ def _rewrite(target: Target, builder: GraphBuilder, match: Match) -> Value:
     batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), rows, values.shape[-2]))
     parts = attention_parts(target, batch, m, n, size, groups=groups, element=_element_bytes(values))
     attributes |= {"zero_rows": softmax.zero_rows, "parts": parts, "groups": groups}
-    found = builder.op("SoftmaxProduct", scores, values, *ranges, domain="loom", **attributes)
+    output = builder.op("SoftmaxProduct", scores, values, *ranges, domain="loom", **attributes)
     if parts > 1:
         merged = {"size": size, "dtype": result.dtype.name, "zero_rows": softmax.zero_rows, "keys": values.shape[-2]}
-        found = builder.op("MergeParts", found, domain="loom", **merged)
-    return view(builder, found, result.shape)
+        output = builder.op("MergeParts", output, domain="loom", **merged)
+    return view(builder, output, result.shape)
 
 
 def _element_bytes(values: Value) -> int:

@@ -48,9 +48,9 @@ def _alike(values: Sequence[Value]) -> list[Node] | None:
     if first.op != "Transpose" and registry.of(first).element is None:
         return None
     key: Any = (first.op, first.domain, first.attributes, len(first.inputs))
-    found = [node for node in producers if node is not None]
-    same = all((node.op, node.domain, node.attributes, len(node.inputs)) == key for node in found)
-    return found if same and len(found) == len(values) else None
+    nodes = [node for node in producers if node is not None]
+    same = all((node.op, node.domain, node.attributes, len(node.inputs)) == key for node in nodes)
+    return nodes if same and len(nodes) == len(values) else None
 
 
 def _operands(values: Sequence[Value], producers: Sequence[Node], axis: int) -> list[tuple[list[Value], int | None]]:

@@ -153,15 +153,15 @@ def _meet(members: list[_Sibling]) -> bool:
 
 def _ahead(value: Value) -> set[Node]:
     """Return the elementwise nodes downstream of ``value``, up to the first step with several successors."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     users = set(value.users)
-    while len(found) < MEETING and users and all(registry.of(user).is_elementwise for user in users):
-        found |= users
-        following = {user for node in users for user in node.output.users} - found
+    while len(nodes) < MEETING and users and all(registry.of(user).is_elementwise for user in users):
+        nodes |= users
+        following = {user for node in users for user in node.output.users} - nodes
         if len(users) > 1 and len(following) > 1:
             break
         users = following
-    return found
+    return nodes
 
 
 def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:

@@ -47,11 +47,11 @@ class CallRecorder:
         )
 
     def _number(self, value: Value) -> int:
-        found = self._numbers.get(value)
-        if found is None:
-            found = self._numbers[value] = len(self.tensors)
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.tensors)
             self.tensors.append(self._describe(value))
-        return found
+        return number
 
     def _describe(self, value: Value) -> TensorFacts:
         origin = value.producer.origin if value.producer else None

@@ -74,24 +74,24 @@ def _integral(graph: Graph, inputs: Iterable[Value]) -> set[Value]:
     ``inputs`` are floats that are such values.  What integers look up in a table of floats is ordinary data.
     """
     constant = constant_values(graph)
-    found = {*(value for value in graph.inputs if not value.dtype.is_float), *inputs}
+    integral = {*(value for value in graph.inputs if not value.dtype.is_float), *inputs}
     for node in graph.nodes:
         definition, family = registry.of(node), family_of(node)
         if not definition.is_map and not (family is not None and family.keeps_positions):
             continue
         data = definition.data_inputs(node)
-        if node.outputs[0] in constant or any(value not in found for value in data if value not in constant):
+        if node.outputs[0] in constant or any(value not in integral for value in data if value not in constant):
             continue
         if definition.gather is None or not any(value in constant and value.dtype.is_float for value in data):
-            found.update(node.outputs)
-    return found
+            integral.update(node.outputs)
+    return integral
 
 
 def _becoming_integers(graph: Graph, outputs: Iterable[Value]) -> set[Value]:
     """Return the float32 values that become wide integers by arithmetic on single elements; ``outputs`` do so later."""
-    found = set(outputs)
+    values = set(outputs)
     for node in reversed(graph.nodes):
         becomes = node.op == "Cast" and node.output.dtype.is_integer and node.output.dtype.bits >= 32
-        if becomes or (registry.of(node).is_map and any(value in found for value in node.outputs)):
-            found.update(value for value in node.inputs if value is not None and value.dtype is FLOAT32)
-    return found
+        if becomes or (registry.of(node).is_map and any(value in values for value in node.outputs)):
+            values.update(value for value in node.inputs if value is not None and value.dtype is FLOAT32)
+    return values

@@ -279,10 +279,10 @@ def is_empty(shape: Shape) -> bool:
 
 def _symbols(value: Value) -> set[str]:
     """Return the names of the dynamic dimensions in the shape, or in the known elements, of ``value``."""
-    found = set().union(*map(ix.variables, value.shape))
+    variables = set().union(*map(ix.variables, value.shape))
     if value.static_value is not None and value.static_value.dtype == object:
-        found |= set().union(*map(ix.variables, value.static_value.flat))
-    return {declared.name for declared in map(declared_dimension, found) if declared is not None}
+        variables |= set().union(*map(ix.variables, value.static_value.flat))
+    return {declared.name for declared in map(declared_dimension, variables) if declared is not None}
 
 
 def _has_index(array: np.ndarray) -> bool:

@@ -84,7 +84,7 @@ class Facts:
         Rewrites preserve meaning, so an answer stays valid.
         """
         decided = self._constant
-        for current in post_order([value], lambda found: () if found in decided else operands(found)):
+        for current in post_order([value], lambda operand: () if operand in decided else operands(operand)):
             if current in decided:
                 continue
             if current.producer is None:
@@ -164,10 +164,10 @@ class _Driver:
 
     def _rules_of(self, node: Node) -> list[Rule]:
         key = operator_key(node)
-        found = self.table.get(key)
-        if found is None:
-            found = self.table[key] = [rule for rule in self.rules if not rule.operators or key in rule.operators]
-        return found
+        rules = self.table.get(key)
+        if rules is None:
+            rules = self.table[key] = [rule for rule in self.rules if not rule.operators or key in rule.operators]
+        return rules
 
     def _visit(self, node: Node) -> Rule | None:
         """Apply the first rule that can be applied to ``node``."""
@@ -209,12 +209,12 @@ class _Driver:
 
     def _readers(self, value: Value) -> list[Node]:
         """Return the nodes whose patterns may reach ``value``: its readers, then unbranched chains of their readers."""
-        found = list(value.users)
-        level = found
+        readers = list(value.users)
+        level = readers
         for _ in range(self.PATTERN_DEPTH - 1):
             level = [node.output.user for node in level if len(node.outputs) == 1 and len(node.output.uses) == 1]
-            found = found + level
-        return found
+            readers = readers + level
+        return readers
 
     def _remove(self, root: Node) -> None:
         """Detach ``root`` and what only it needed; nodes whose operand lost a reader are looked at again."""

@@ -26,15 +26,15 @@ def deciding_names(nodes: Sequence[PendingNode], deciding: Collection[str]) -> s
 
     ``nodes`` are in topological order.
     """
-    found = set(deciding)
+    names = set(deciding)
     for item in reversed(nodes):
-        found |= _of_node(item, found)
-    return found
+        names |= _of_node(item, names)
+    return names
 
 
 def names_behind_integers(nodes: Sequence[PendingNode]) -> set[str]:
     """Return the names of values that ``nodes`` turn into integers of at least 32 bits by elementwise arithmetic."""
-    found: set[str] = set()
+    names: set[str] = set()
     for item in reversed(nodes):
         definition, attributes = item.node.definition, item.node.attributes
         becomes = False
@@ -42,9 +42,9 @@ def names_behind_integers(nodes: Sequence[PendingNode]) -> set[str]:
             dtype = from_onnx(attributes.to)
             becomes = dtype.is_integer and dtype.bits >= 32
         is_map = definition is not None and definition.is_map
-        if becomes or (is_map and found.intersection(item.outputs)):
-            found.update(item.reads)
-    return found
+        if becomes or (is_map and names.intersection(item.outputs)):
+            names.update(item.reads)
+    return names
 
 
 def names_added(nodes: Sequence[PendingNode]) -> set[str]:
@@ -53,14 +53,14 @@ def names_added(nodes: Sequence[PendingNode]) -> set[str]:
     Weights of products are none.  What a nested graph, or a node that the compiler cannot read, does with a
     value is not looked at: it counts.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for item in reversed(nodes):
         definition = item.node.definition
         computes = definition is None or definition.is_elementwise or definition.expand or definition.split
-        moves = definition is not None and definition.gather and found.intersection(item.outputs)
+        moves = definition is not None and definition.gather and names.intersection(item.outputs)
         if computes or moves:
-            found.update(item.reads)
-    return found
+            names.update(item.reads)
+    return names
 
 
 def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
@@ -73,7 +73,7 @@ def _of_node(item: PendingNode, deciding: Collection[str]) -> set[str]:
         if node.proto is None or not (item.is_branch or item.is_loop):
             return set(item.reads)
         inner = _of_proto(node.proto, ())
-        return {found for found in map(item.scope.find, inner) if found is not None}
+        return {qualified for qualified in map(item.scope.find, inner) if qualified is not None}
     if item.synthetic and node.domain == "loom":  # a part of an operator that was split
         return set(item.reads)
     if node.definition.split is not None:
@@ -109,10 +109,10 @@ def _of_proto(node: onnx.NodeProto, deciding: Collection[str]) -> set[str]:
 
 
 def _inside(nodes: Iterable[onnx.NodeProto], deciding: Collection[str]) -> set[str]:
-    found = set(deciding)
+    names = set(deciding)
     for node in reversed(list(nodes)):
-        found |= _of_proto(node, found)
-    return found
+        names |= _of_proto(node, names)
+    return names
 
 
 def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
@@ -121,11 +121,11 @@ def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
     inputs, outputs = [port.name for port in body.input], [port.name for port in body.output]
     first = 2 if is_loop else 0  #: position of the first carried value among the inputs of node and body
     carried = outputs[1:] if is_loop else outputs
-    found = _carried(
+    dependencies = _carried(
         lambda deciding: _inside(body.node, deciding), outputs[:1] if is_loop else [], inputs[first:], carried
     )
-    outside = {given for name, given in zip(inputs, node.input) if name in found and given}
-    return outside | (found - set(inputs)) | (set(node.input[:2]) if is_loop else set())
+    outside = {given for name, given in zip(inputs, node.input) if name in dependencies and given}
+    return outside | (dependencies - set(inputs)) | (set(node.input[:2]) if is_loop else set())
 
 
 def deciding_results(
@@ -136,8 +136,8 @@ def deciding_results(
     These are ``deciding``, and the loop-carried outputs whose ``inputs`` do so in a later iteration.  ``outputs`` are
     the loop-carried outputs, in the order of ``inputs``.
     """
-    found = _carried(lambda names: deciding_names(nodes, names), deciding, inputs, outputs)
-    return frozenset(deciding).union(carried for name, carried in zip(inputs, outputs) if name in found)
+    dependencies = _carried(lambda names: deciding_names(nodes, names), deciding, inputs, outputs)
+    return frozenset(deciding).union(carried for name, carried in zip(inputs, outputs) if name in dependencies)
 
 
 def _carried(
@@ -146,8 +146,8 @@ def _carried(
     """Iterate ``body`` (results to the names they depend on) over the loop-carried values up to its fixed point."""
     results = set(deciding)
     while True:
-        found = body(results)
-        more = {carried for name, carried in zip(inputs, outputs) if name in found} - results
+        dependencies = body(results)
+        more = {carried for name, carried in zip(inputs, outputs) if name in dependencies} - results
         if not more:
-            return found
+            return dependencies
         results |= more

@@ -267,13 +267,13 @@ class _Advancing:
         self.result.done.append(item)
 
     def _lookup(self, name: str) -> Value:
-        found = self.result.values.get(name)
-        if found is None:
+        value = self.result.values.get(name)
+        if value is None:
             source = self.constants.get(name)
             if source is None:
                 raise InternalError("no value of this name is in scope", tensor=name)
-            found = self.result.values[name] = self.builder.add_constant(name, source)
-        return found
+            value = self.result.values[name] = self.builder.add_constant(name, source)
+        return value
 
     def _parts(self, item: PendingNode) -> list[PendingNode]:
         """Return the nodes that a node is split into; empty unless the device can store all its operands."""
@@ -358,8 +358,8 @@ def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: 
     """
     scope = ProgramScope(model.graph)
     inputs = {port.name: StageInput(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
-    found = advance("main", scope.nodes(), inputs, scope.constants, limits, branch_nodes, refused={}, waiting=())
-    errors = {**found.unknown, **found.refused}
+    reached = advance("main", scope.nodes(), inputs, scope.constants, limits, branch_nodes, refused={}, waiting=())
+    errors = {**reached.unknown, **reached.refused}
     for item, error in errors.items():
         error.origin = error.origin or item.origin
     return list(errors.values())

@@ -48,10 +48,10 @@ class ProgramScope:
         """Return the qualified name, ``""`` for an omitted operand; raise :class:`ModelError` for an undefined name."""
         if not name:
             return ""
-        found = self.find(name)
-        if found is None:
+        qualified = self.find(name)
+        if qualified is None:
             raise ModelError("a node reads a value that nothing defines", tensor=name)
-        return found
+        return qualified
 
     def nodes(self) -> list[PendingNode]:
         """Return the nodes of the graph, in order."""
@@ -77,8 +77,8 @@ class PendingNode:
         captured: list[str] = []
         if node.proto is not None and any(item.HasField("g") or item.graphs for item in node.proto.attribute):
             own = set(node.outputs)
-            found = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
-            captured = [name for name in found if name is not None]
+            qualified = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
+            captured = [name for name in qualified if name is not None]
         inputs = tuple(map(scope.qualify, node.inputs))
         kept = tuple(name for name in captured if name not in inputs)
         return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), kept)

@@ -102,9 +102,9 @@ _interned: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
 def _make(op: str, args: tuple[Expr, ...], dtype: str, payload: Any = None) -> Expr:
     # bool, int and float constants compare equal across types (True == 1 == 1.0) and -0.0 == 0.0: tell them apart
     identity = (op, args, dtype, payload, type(payload), math.copysign(1.0, payload) if op == "const" else 0)
-    found = _interned.get(identity)
-    if found is not None:
-        return found
+    interned = _interned.get(identity)
+    if interned is not None:
+        return interned
     node = Expr()
     node.op, node.args, node.dtype, node.payload = op, args, dtype, payload
     node._loads = None
@@ -386,9 +386,9 @@ def replace(value: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
     def visit(node: Expr, args: tuple[Expr, ...]) -> Expr:
         if args:
             return rebuild(node, args)
-        found = leaf(node)
-        if found is not None:
-            return found
+        replacement = leaf(node)
+        if replacement is not None:
+            return replacement
         return _moved(node, lambda position: ix.transform(position, on_atom, atoms))
 
     return fold(value, visit, memo)
@@ -477,12 +477,12 @@ def opaque_values(node: Expr) -> list[Expr]:
 
 def loads(value: Expr) -> tuple[Expr, ...]:
     """Return the distinct load nodes, in evaluation order."""
-    found = value._loads
-    if found is None:
-        found = tuple(node for node in walk(value) if node.op == "load")
+    nodes = value._loads
+    if nodes is None:
+        nodes = tuple(node for node in walk(value) if node.op == "load")
         if value.op != "load":  # which would hold itself
-            value._loads = found
-    return found
+            value._loads = nodes
+    return nodes
 
 
 def describe(value: Expr) -> str:

@@ -42,9 +42,9 @@ def intern_atom(
 ) -> Atom:
     """Return the one atom of this identity; ``key`` is its text."""
     identity = (kind, args, payload, low, high, below)
-    found = _atoms.get(identity)
-    if found is not None:
-        return found
+    interned = _atoms.get(identity)
+    if interned is not None:
+        return interned
     atom = Atom()
     atom.kind, atom.args, atom.payload, atom.low, atom.high = kind, args, payload, low, high
     atom.key = shortened(key)
@@ -149,14 +149,14 @@ def variables(value: int | Polynomial) -> frozenset[str]:
 
 def atoms(value: int | Polynomial) -> list[Atom]:
     """Return the distinct atoms in ``value``, also those inside divisions, outer ones first."""
-    found: dict[Atom, None] = {}
+    distinct: dict[Atom, None] = {}
     stack = _factors(value)[::-1]
     while stack:
         atom = stack.pop()
-        if atom not in found:
-            found[atom] = None
+        if atom not in distinct:
+            distinct[atom] = None
             stack += [factor for argument in reversed(atom.args) for factor in reversed(_factors(argument))]
-    return list(found)
+    return list(distinct)
 
 
 def opaque_payloads(value: int | Polynomial) -> list[Any]:

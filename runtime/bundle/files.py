@@ -71,8 +71,8 @@ class FolderFiles:
         self._scan(folder, "")
 
     def _scan(self, folder: Path, prefix: str) -> None:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
         if prefix and not entries:
             raise BundleError(f"'{prefix[:-1]}' is an empty folder, which no bundle has")
         for entry in entries:

@@ -39,16 +39,16 @@ def find_type(ffi: Any, text: Any) -> tuple[Any, bool] | None:
         return None
     callback = _CALLBACK.fullmatch(text)
     if callback is None:
-        found = _find_simple(ffi, text)
+        form = _find_simple(ffi, text)
     else:
         arguments = [_find_simple(ffi, argument.strip()) for argument in callback[1].split(",")]
         if None in arguments:
             return None
-        found = model.RawFunctionType(tuple(arguments), model.void_type, False, None).as_function_pointer()
-    if found is None or found.is_raw_function:
+        form = model.RawFunctionType(tuple(arguments), model.void_type, False, None).as_function_pointer()
+    if form is None or form.is_raw_function:
         return None
     with ffi._lock:  # free here: cffi asks the table before it takes the lock
-        return ffi._get_cached_btype(found), callback is not None
+        return ffi._get_cached_btype(form), callback is not None
 
 
 def _find_simple(ffi: Any, text: str) -> Any:
@@ -61,20 +61,20 @@ def _find_simple(ffi: Any, text: str) -> Any:
     name, constant, suffix = match.groups()
     qualifiers = model.Q_CONST if constant else 0
     if name == "void":
-        found = model.void_type
+        form = model.void_type
     elif name in _BASIC:
-        found = model.PrimitiveType(name)
+        form = model.PrimitiveType(name)
     else:
         declaration = ffi._parser._declarations.get(f"typedef {name}")
         if declaration is None:
             return None
-        found, declared = declaration
+        form, declared = declaration
         qualifiers |= declared
     if suffix == "*":
-        return ffi._parser._get_type_pointer(found, qualifiers)
+        return ffi._parser._get_type_pointer(form, qualifiers)
     if suffix == "[]":
-        return model.ArrayType(found, None)
-    return found
+        return model.ArrayType(form, None)
+    return form
 
 
 def install(ffi: Any) -> bool:

@@ -49,13 +49,13 @@ def open_device(
             return present
         for key in [key for key, device in _shared.items() if device.check_lost()]:
             del _shared[key]
-        found = enumerate_adapters()
-        listed = [description for description, _ in found]
+        adapters = enumerate_adapters()
+        listed = [description for description, _ in adapters]
         chosen = choose_adapter(choice, listed, power_preference)
         identity = (os.getpid(), f"#{chosen.index}", str(web_limits), str(features))
         device = _shared.get(identity)
         if device is None:
-            device = request_device(chosen, found[chosen.index][1], web_limits=web_limits, features=features)
+            device = request_device(chosen, adapters[chosen.index][1], web_limits=web_limits, features=features)
             _LOG.info("opened %s", device.name)
         _shared[request] = _shared[identity] = device
         return device

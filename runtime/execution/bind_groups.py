@@ -69,10 +69,10 @@ class BindGroups:
         The list is the same object for the same ``values`` of the symbols and the same tensors.
         """
         key = values, attachment.identity()
-        found = self._lists.get(key)
-        if found is not None:
+        recorded = self._lists.get(key)
+        if recorded is not None:
             self._lists.move_to_end(key)
-            return found[0]
+            return recorded[0]
         spans = attachment.spans
         tensors = {each[0]: each for each in key[1]}
         grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
@@ -107,8 +107,8 @@ class BindGroups:
         resolve: Resolve,
     ) -> Dispatch:
         """Return the dispatch of a call that binds the tensors ``bound``, for all values of the symbols if it can."""
-        found = item.placed.get((bound, None)) or item.placed.get((bound, values))
-        if found is None:
+        placed = item.placed.get((bound, None)) or item.placed.get((bound, values))
+        if placed is None:
             storages = {name: spans[name] for name, _, _ in bound}
 
             def locate(name: str) -> tuple[Any, int]:
@@ -121,9 +121,9 @@ class BindGroups:
 
             group = self._binder.bind(item.call, symbols, locate, is_whole)
             key: GroupKey = bound, None if group.is_shared else values
-            found = group, {}, _watch(item.placed, key, storages.values())
-            _keep(item.placed, key, found, KEPT_GROUPS)
-        group, dispatches, _ = found
+            placed = group, {}, _watch(item.placed, key, storages.values())
+            _keep(item.placed, key, placed, KEPT_GROUPS)
+        group, dispatches, _ = placed
         if group.is_shared and not bound:
             item.inside = dispatches
         dispatch = dispatches.get(grid)

@@ -72,10 +72,10 @@ class PlanSizes:
         Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size, for too many
         iterations, or for an output that is larger than what it is an alias of.
         """
-        found = self._sizes.get(values)
-        if found is not None:
+        sizes = self._sizes.get(values)
+        if sizes is not None:
             self._sizes.move_to_end(values)
-            return found
+            return sizes
         plan, symbols = self._plan, dict(zip(self._names, values))
         numbers = self._evaluate(*values)
         rest = iter(numbers)
@@ -92,10 +92,10 @@ class PlanSizes:
             raise self._fault(f"the plan repeats a pass {count}")
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
-        found = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)
+        sizes = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)
         if len(self._sizes) > KEPT_SYMBOLS:
             self._sizes.popitem(last=False)
-        return found
+        return sizes
 
     def _check_aliases(self, inputs: Mapping[str, PortSize], outputs: Mapping[str, PortSize]) -> None:
         if not self._plan.aliases:

@@ -44,7 +44,7 @@ def parse_providers(
         raise InputError("providers is a list of names", hint=f"write ['{wanted}']")
     if provider_options is not None and len(provider_options) != len(wanted):
         raise InputError(f"there are {len(provider_options)} provider options for {len(wanted)} providers")
-    found: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     foreign: list[str] = []
     for index, entry in enumerate(wanted):
         name, options = entry if isinstance(entry, tuple) else (entry, {})
@@ -54,13 +54,13 @@ def parse_providers(
                 continue
             raise InputError(f"there is no provider '{name}'", hint=f"known are {', '.join(ALIASES)}")
         merged = {**(provider_options[index] if provider_options is not None else {}), **options}
-        present = found.setdefault(ALIASES[name], {})
+        present = chosen.setdefault(ALIASES[name], {})
         present.update({key: value for key, value in merged.items() if key not in present})
-    if not found and foreign:
+    if not chosen and foreign:
         raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
     for name in foreign:
         notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
-    if list(found) == ["cpu"] and "cpu" not in wanted:
+    if list(chosen) == ["cpu"] and "cpu" not in wanted:
         notify(
             "providers=['CPUExecutionProvider'] runs on the cpu; with 'wgpu' in the list the model runs on the device, "
             "and so does a program under 'python -m shaderloom.as_onnxruntime PROGRAM.py', unchanged",
@@ -68,7 +68,7 @@ def parse_providers(
             severity=severity,
             stacklevel=4,
         )
-    return list(found.items())
+    return list(chosen.items())
 
 
 def initialise_providers(
@@ -115,15 +115,15 @@ def get_available_providers() -> list[str]:
     """Return the providers that a session can use on this machine, in order of preference."""
     from ..runtime.device.adapters import list_adapters
 
-    found = []
+    names = []
     try:
         if list_adapters():
-            found.append("wgpu")
+            names.append("wgpu")
     except DeviceError:
         pass
     if cpu_packages():
-        found.append("cpu")
-    return found
+        names.append("cpu")
+    return names
 
 
 def get_device() -> str:

@@ -122,8 +122,8 @@ class Diagnostician:
     def _overflow(self, first: ComparedTensor) -> Diagnosis | None:
         """Report infinite float16 values where the reference has finite ones beyond the range of float16, else None."""
         assert first.call is not None
-        found = self.observed.get(first.call)
-        if found is None or found.tensor.dtype != "float16" or not_finite(found.array) is None:
+        observation = self.observed.get(first.call)
+        if observation is None or observation.tensor.dtype != "float16" or not_finite(observation.array) is None:
             return None
         tensors = self._tensors(self._between(first))
         self.expected.expect_all(tensors)
@@ -152,9 +152,14 @@ class Diagnostician:
 
         It compares as right: infinite is what numbers beyond the range are in its type.
         """
-        found = self.observed.get(call)
+        observation = self.observed.get(call)
         expected = self.expected.value(first.tensor, first.instance)
-        if found is None or not_finite(found.array) is None or expected is None or not_finite(expected) is not None:
+        if (
+            observation is None
+            or not_finite(observation.array) is None
+            or expected is None
+            or not_finite(expected) is not None
+        ):
             return None
         facts, writers = self.plan.facts, self.plan.facts.writers()
 
@@ -243,12 +248,12 @@ class Diagnostician:
 
     def _tensors(self, nodes: Iterable[tuple[str, int]]) -> list[tuple[GraphInstance, str]]:
         """Return the output tensors of nodes, at the loop iterations under diagnosis."""
-        found = []
+        tensors = []
         for path, index in nodes:
             instance = self.source.instance_of(path, self._iterations)
             if instance is not None:
-                found += [(instance, name) for name in self.source.graphs[path].proto.node[index].output if name]
-        return found
+                tensors += [(instance, name) for name in self.source.graphs[path].proto.node[index].output if name]
+        return tensors
 
     def _first_wrong(
         self, tensors: Sequence[tuple[GraphInstance, str]], *disabled: str
@@ -261,13 +266,13 @@ class Diagnostician:
         wanted = {key: number for key, number in self.check.comparable(plan).items() if key in among}
         self.expected.expect_all(wanted)
         calls = list(wanted.values())
-        for found in observe(self.check.device, plan, self.check.pool, self.check.feeds, calls):
-            for tensor, array in found.results:
+        for observation in observe(self.check.device, plan, self.check.pool, self.check.feeds, calls):
+            for tensor, array in observation.results:
                 key = self.check.onnx_tensor(tensor)
                 if key is None or key not in wanted or not self.expected.knows(key[1], key[0]):
                     continue
                 if not self.expected.compare(key[1], array, key[0]).is_close:
-                    return key, kernel_text(plan, found.call), array
+                    return key, kernel_text(plan, observation.call), array
         return None
 
     def _is_right(self, key: tuple[GraphInstance, str], *disabled: str) -> bool:
@@ -317,35 +322,35 @@ class Diagnostician:
             return
         (instance, tensor), _, array = wrong
         result.node = self.source.maker(tensor, instance.graph)
-        found = f"with all optional passes off tensor '{tensor}' differs first"
+        finding = f"with all optional passes off tensor '{tensor}' differs first"
         other = second_opinion(self.expected, instance, tensor)
         if other is not None and compare(array, other).is_close:
             result.kind = "reference"
             result.findings.append(
-                f"{found}: from the operands of {self.expected.reference.name}, onnx's reference evaluator gives what "
-                "Shaderloom does"
+                f"{finding}: from the operands of {self.expected.reference.name}, onnx's reference evaluator gives "
+                "what Shaderloom does"
             )
         else:
             result.kind = "operator"
-            result.findings.append(f"{found}: look at the operator's definition")
+            result.findings.append(f"{finding}: look at the operator's definition")
 
     def _between(self, first: ComparedTensor) -> list[tuple[str, int]]:
         """Return the ONNX nodes between the last correct tensors and a wrong one, outer graphs first, in order."""
-        found: set[tuple[str, int]] = set()
+        nodes: set[tuple[str, int]] = set()
         pending = [(first.instance.graph, first.tensor)]
         while pending:
             path, name = pending.pop()
             home = self.source.defining_graph(path, name)
             index = None if home is None else home.producers.get(name)
-            if home is None or index is None or (home.path, index) in found:
+            if home is None or index is None or (home.path, index) in nodes:
                 continue
             instance = self.source.instance_of(home.path, first.instance.iterations)
             if (instance, name) in self.good and name != first.tensor:
                 continue
-            found.add((home.path, index))
+            nodes.add((home.path, index))
             pending.extend((home.path, read) for read in names_read(home.proto.node[index]))
         order = list(self.source.graphs)
-        return sorted(found, key=lambda node: (order.index(node[0]), node[1]))
+        return sorted(nodes, key=lambda node: (order.index(node[0]), node[1]))
 
     def _origins(self) -> set[str]:
         groups = self.check.compile().fusion.groups

@@ -106,8 +106,8 @@ class _WideNode:
         bodies = self._bodies()
         if bodies:
             inside = position + (self._proto.op_type == "Loop")  # its first output is the condition
-            found = (self._types.get(body.output_names[inside]) for body in bodies)
-            return next((dtype for dtype in found if dtype is not None), None)
+            declared = (self._types.get(body.output_names[inside]) for body in bodies)
+            return next((dtype for dtype in declared if dtype is not None), None)
         schema = self._node._schema
         if schema is None or not schema.outputs:
             return None

@@ -153,11 +153,11 @@ class NestedValues:
         self, graph: OnnxGraph, feeds: Mapping[str, Any], constants: Mapping[str, Constant]
     ) -> dict[str, Any]:
         """Return the results of the nodes that run on their own, where running the whole graph fails on one of them."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for node in graph.proto.node:
-            here = {**feeds, **found}
+            here = {**feeds, **results}
             reads = [name for name in dict.fromkeys(names_read(node)) if name in here or name in constants]
-            if any(name in graph.producers and name not in found for name in node.input):
+            if any(name in graph.producers and name not in results for name in node.input):
                 continue
             values = {name: here[name] for name in reads if name in here}
             proto = self._model.of_nodes(
@@ -166,8 +166,8 @@ class NestedValues:
                 {name: constants[name] for name in reads if name in constants},
             )
             with suppress(UnsupportedError):
-                found.update(zip((port.name for port in proto.graph.output), self._open(proto)(values)))
-        return found
+                results.update(zip((port.name for port in proto.graph.output), self._open(proto)(values)))
+        return results
 
 
 class _Progress:

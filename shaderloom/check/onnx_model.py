@@ -49,10 +49,10 @@ class OnnxGraph:
     @cached_property
     def sources(self) -> dict[str, Constant | None]:
         """Names that no node computes: initializers with their message, and inputs."""
-        found: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
-        found.update((tensor.name, tensor) for tensor in self.proto.initializer)
-        found.update((tensor.values.name, tensor) for tensor in self.proto.sparse_initializer)
-        return found
+        constants: dict[str, Constant | None] = {port.name: None for port in self.proto.input}
+        constants.update((tensor.name, tensor) for tensor in self.proto.initializer)
+        constants.update((tensor.values.name, tensor) for tensor in self.proto.sparse_initializer)
+        return constants
 
     @cached_property
     def captured(self) -> list[str]:
@@ -82,7 +82,7 @@ class OnnxModel:
     def graphs(self) -> dict[str, OnnxGraph]:
         """All graphs by path, outer ones first."""
         main = OnnxGraph("main", "", self.proto.graph)
-        found = {main.path: main}
+        graphs = {main.path: main}
         pending = [main]
         while pending:
             graph = pending.pop(0)
@@ -90,9 +90,9 @@ class OnnxModel:
                 for attribute in node.attribute:
                     if attribute.HasField("g"):
                         inner = _nested(graph, index, node, attribute)
-                        found.setdefault(inner.path, inner)
+                        graphs.setdefault(inner.path, inner)
                         pending.append(inner)
-        return found
+        return graphs
 
     @cached_property
     def declares_halves(self) -> bool:

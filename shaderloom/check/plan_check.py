@@ -14,7 +14,7 @@ from ..execution.steps import PlanStep
 from ..plans.instrument import Observation, observe
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.plan.facts import TensorFacts, TensorKind
-from ..runtime.plan.plan import KernelCall, Plan
+from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
 from .comparison import Difference, NotFinite, not_finite
 from .expectations import Expectations
@@ -99,20 +99,20 @@ class PlanCheck:
         computes it.
         """
         source = self.expected.source
-        found = source.locate(tensor.graph, tensor.name)
+        location = source.locate(tensor.graph, tensor.name)
         iterations = (*self.iterations, *tensor.iterations)
-        instance = None if found is None else source.instance_of(found[0], iterations)
-        return None if instance is None or found is None else (instance, found[1])
+        instance = None if location is None else source.instance_of(location[0], iterations)
+        return None if instance is None or location is None else (instance, location[1])
 
     def comparable(self, plan: Plan) -> dict[tuple[GraphInstance, str], int]:
         """Return ONNX tensors, and the call that writes each, in the order of the run."""
-        found: dict[tuple[GraphInstance, str], int] = {}
+        writers: dict[tuple[GraphInstance, str], int] = {}
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
                 key = self.onnx_tensor(row)
                 if key is not None:
-                    found.setdefault(key, number)
-        return found
+                    writers.setdefault(key, number)
+        return writers
 
     def row(
         self, name: str, array: np.ndarray, call: int | None, instance: GraphInstance = MAIN_GRAPH
@@ -132,20 +132,20 @@ class PlanCheck:
         self.expected.expect_all(self.comparable(self.plan))
         rows, observed, finished = [], {}, set()
         total = len(self.plan.calls)
-        for found in observe(self.device, self.plan, self.pool, self.feeds, range(total)):
-            self.expected.progress("comparing tensors", found.call, total)
-            observed[found.call] = found
-            for tensor, array in found.results:
+        for observation in observe(self.device, self.plan, self.pool, self.feeds, range(total)):
+            self.expected.progress("comparing tensors", observation.call, total)
+            observed[observation.call] = observation
+            for tensor, array in observation.results:
                 key = self.onnx_tensor(tensor)
                 if key is not None and key not in finished and self.expected.knows(key[1], key[0]):
                     finished.add(key)
-                    rows.append(self.row(key[1], array, found.call, key[0]))
+                    rows.append(self.row(key[1], array, observation.call, key[0]))
         return rows, observed
 
     def non_finite_results(self, observed: Mapping[int, Observation]) -> list[NonFiniteResult]:
         """Return the calls that turn finite operands into non-finite results."""
         plan = self.plan
-        found: dict[int, NotFinite] = {}
+        faults: dict[int, NotFinite] = {}
         writers: dict[int, int] = {}  # tensor -> the call that writes it
         non_finite = []
         for number, observation in observed.items():
@@ -155,8 +155,8 @@ class PlanCheck:
             here = not_finite(observation.array)
             if here is None:
                 continue
-            found[number] = here
-            if any(writers.get(operand) in found for operand in operands):
+            faults[number] = here
+            if any(writers.get(operand) in faults for operand in operands):
                 continue
             if any(not_finite(self.feeds[row.name]) for row in self._inputs(operands)):
                 continue
@@ -185,6 +185,6 @@ class PlanCheck:
 
 def kernel_text(plan: Plan, call: int) -> str:
     """Return a call's kernel for people: id and template."""
-    found: KernelCall = plan.calls[call]
-    template = next(kernel.template for kernel in plan.kernels if kernel.key == found.kernel)
-    return f"{found.kernel[:12]} ({template})"
+    key = plan.calls[call].kernel
+    template = next(kernel.template for kernel in plan.kernels if kernel.key == key)
+    return f"{key[:12]} ({template})"

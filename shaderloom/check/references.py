@@ -73,10 +73,10 @@ class _Running(ABC):
 
     def _tensors(self, feeds: Feeds, names: Collection[str], instance: GraphInstance, optimised: bool) -> Tensors:
         if instance == MAIN_GRAPH:
-            found = self._main(feeds, names, optimised)
+            tensors = self._main(feeds, names, optimised)
         else:
-            found = self._nested_tensors(feeds, instance, optimised) or {}
-        return {name: found[name] for name in names if isinstance(found.get(name), np.ndarray)}
+            tensors = self._nested_tensors(feeds, instance, optimised) or {}
+        return {name: tensors[name] for name in names if isinstance(tensors.get(name), np.ndarray)}
 
     def _main(self, feeds: Feeds, names: Collection[str], optimised: bool) -> dict[str, Any]:
         known = [name for name in names if name in self._model.producers]

@@ -157,14 +157,14 @@ class RunChecker(Observer):
                     self._result.diagnosis = _unknown(row, text)
 
     def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
-        found: dict[_Key, str] = {}
+        names: dict[_Key, str] = {}
         for name in results:
             key = self._key(name, around)
             if key is not None:
-                found[key] = name
-        self._expected.expect_all(found)
+                names[key] = name
+        self._expected.expect_all(names)
         looked = self._looked if self._looked is not None and self._looked[0] is step else None
-        for key, name in found.items():
+        for key, name in names.items():
             array = _array(results[name])
             if array is None or not self._expected.knows(key[1], key[0]):
                 continue
@@ -186,10 +186,10 @@ class RunChecker(Observer):
 
     def _key(self, name: str, around: tuple[int, ...]) -> _Key | None:
         """Return the path and name of a value that a node computes; None for constants and for other values."""
-        found = self._source.qualified.get(name)
-        if found is None:
+        location = self._source.qualified.get(name)
+        if location is None:
             return None
-        path, own = found
+        path, own = location
         graph = self._source.graphs[path]
         instance = self._source.instance_of(path, around)
         return (
@@ -229,12 +229,12 @@ class RunChecker(Observer):
         if was_right:
             return _unknown(row, "its kernel was right in the observed run of its stage, and wrong in the next")
         if isinstance(step, CpuStep):
-            found = _unknown(row, f"the cpu provider runs the node: {step.refusal.reason}")
-            found.kind = "cpu"
-            found.findings.append(
+            diagnosis = _unknown(row, f"the cpu provider runs the node: {step.refusal.reason}")
+            diagnosis.kind = "cpu"
+            diagnosis.findings.append(
                 f"by {', '.join(dict.fromkeys(step.segment.implementations))}; no kernel has part in it"
             )
-            return found
+            return diagnosis
         if isinstance(step, LoopStep):
             return _unknown(
                 row, "every iteration of the loop is right that was compared: its results are put together wrongly"
@@ -288,9 +288,9 @@ class _FirstRun(Observer):
         plan = step.executor.plan
         for number in range(len(plan.calls)):
             for row in plan.facts.results(number):
-                found = self._checker._source.locate(row.graph, row.name)
-                if found is not None and found[0] == "main":
-                    self.names[found[1]] = None
+                location = self._checker._source.locate(row.graph, row.name)
+                if location is not None and location[0] == "main":
+                    self.names[location[1]] = None
 
     def after_step(self, step: Step, results: Mapping[str, RuntimeValue], around: tuple[int, ...]) -> None:
         for name in results:

@@ -34,10 +34,10 @@ def second_opinion(expected: Expectations, instance: GraphInstance, tensor: str)
     values, constants = operands
     types = {name: type_of(value) for name, value in values.items()}
     try:
-        found = EvaluatorReference(expected.source).run(expected.source.of_nodes([node], types, constants), values)
+        results = EvaluatorReference(expected.source).run(expected.source.of_nodes([node], types, constants), values)
     except UnsupportedError:
         return None
-    result = found.get(tensor)
+    result = results.get(tensor)
     return result if isinstance(result, np.ndarray) else None
 
 

@@ -27,7 +27,7 @@ def command(as_json: JsonOption = False) -> None:
     def target(adapter: AdapterDescription) -> str:
         return target_of(DeviceProfile(adapter.kind, adapter.identity, adapter=adapter.name)).name
 
-    found = list_adapters()
+    adapters = list_adapters()
     if as_json:
         print_json(
             [
@@ -41,12 +41,12 @@ def command(as_json: JsonOption = False) -> None:
                     "features": list(adapter.features),
                     "limits": dict(adapter.limits),
                 }
-                for adapter in found
+                for adapter in adapters
             ]
         )
         return
-    choose_adapter(None, found)  # an empty list is an error that says what to install
-    for adapter in found:
+    choose_adapter(None, adapters)  # an empty list is an error that says what to install
+    for adapter in adapters:
         memory = format_bytes(adapter.limits["max-compute-workgroup-storage-size"])
         echo(f"{adapter.index}: {adapter.name}")
         interface = (

@@ -67,14 +67,14 @@ def print_wgsl(plan: Plan, choice: str | None, as_json: bool) -> None:
     from ..inspect.report.annotate import annotated, comments
     from ..plans.describe import find_kernels
 
-    found = find_kernels(plan, choice)
-    if choice is not None and not found:
+    kernels = find_kernels(plan, choice)
+    if choice is not None and not kernels:
         raise InputError(f"the plan has no kernel '{choice}'", hint="--show plan lists them")
     if as_json:
-        print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in found])
+        print_json([{"id": kernel.id, "template": kernel.template, "wgsl": kernel.wgsl} for kernel in kernels])
         return
     first = {call.kernel: number for number, (call, _) in reversed(list(enumerate(zip(plan.calls, plan.facts.calls))))}
-    for kernel in found:
+    for kernel in kernels:
         count = len({item.buffer for call in plan.calls if call.kernel == kernel.key for item in call.ranges[-1:]})
         is_shared = bool(kernel.bindings) and kernel.bindings[-1].name == "problem"
         shared = f", shared by {count} problems, with the numbers of the first" if is_shared else ""

@@ -69,12 +69,12 @@ def command(
         with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=cache, options=chosen) as session:
             feeds = make_feeds(session, inputs)
             report("running to the kernel", 0, 0)
-            found = cut(session._wgpu, feeds, CallSelection(kernel, number, node, stage, iterations), title=model.name)
+            script = cut(session._wgpu, feeds, CallSelection(kernel, number, node, stage, iterations), title=model.name)
     try:
-        output.write_text(found.text, encoding="utf-8")
+        output.write_text(script.text, encoding="utf-8")
     except OSError as error:
         raise unwritable(output, error) from error
-    echo(f"wrote {output}: {found}")
+    echo(f"wrote {output}: {script}")
 
 
 def parse_call(text: str | None) -> tuple[int | None, int | None]:

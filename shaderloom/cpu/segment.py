@@ -69,13 +69,13 @@ class SegmentSource:
     def reads(self) -> list[str]:
         """Return the names that the segment reads from outside, dense initializers included."""
         made: set[str] = set()
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         for node in self.nodes:
             for name in _names_read(node):
                 if name not in made and name not in dict(self.sparse):
-                    found[name] = None
+                    names[name] = None
             made.update(node.output)
-        return list(found)
+        return list(names)
 
 
 class CpuSegment:
@@ -291,12 +291,12 @@ def _names_read(node: onnx.NodeProto) -> list[str]:
 def _captured(graph: onnx.GraphProto) -> list[str]:
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {tensor.values.name for tensor in graph.sparse_initializer}
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in graph.node:
-        found.update(dict.fromkeys(name for name in _names_read(node) if name not in own))
+        names.update(dict.fromkeys(name for name in _names_read(node) if name not in own))
         own.update(node.output)
-    found.update(dict.fromkeys(value.name for value in graph.output if value.name not in own))
-    return list(found)
+    names.update(dict.fromkeys(value.name for value in graph.output if value.name not in own))
+    return list(names)
 
 
 def renamed(node: onnx.NodeProto, rename: Mapping[str, str]) -> onnx.NodeProto:

@@ -232,10 +232,10 @@ class WgpuEngine:
         self, get: Callable[[Any, Any], T], shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed] | None
     ) -> T | None:
         """Return the result of ``get`` for the plan of these shapes; None for a program of several steps."""
-        found = self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
-        if found is None and not self._decision.never:
+        result = self._decision.attempt(get, shapes, feeds, has_cpu=self.cpu_options is not None)
+        if result is None and not self._decision.never:
             self.source.key(shapes)  # which nothing else has checked
-        return found
+        return result
 
     def _run_steps(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         self._check_open()

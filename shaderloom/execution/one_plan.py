@@ -54,7 +54,7 @@ class OnePlanDecision:
         if self._in_steps and tuple(shapes.items()) in self._in_steps:
             return None
         try:
-            found = get(shapes, feeds)
+            result = get(shapes, feeds)
         except REFUSALS as error:
             lasts = isinstance(error, (NotKnownError, UnsupportedError))
             if not self._has_steps or not (has_cpu or lasts):
@@ -62,7 +62,7 @@ class OnePlanDecision:
             self._refused += lasts
         else:
             self._was_one = True
-            return found
+            return result
         self.take_steps(shapes)
         return None
 

@@ -226,8 +226,8 @@ class OverflowWatch:
         return None if self._scan is None or not self._scan.is_pending else self._scan.look()
 
     def _named_kinds(self, suspicion: Suspicion) -> _Kinds:
-        found = zip(self._outputs, suspicion.kinds)
-        return frozenset((name, bool(kind & NOT_A_NUMBER)) for name, kind in found if kind)
+        kinds = zip(self._outputs, suspicion.kinds)
+        return frozenset((name, bool(kind & NOT_A_NUMBER)) for name, kind in kinds if kind)
 
     def _report(self, suspicion: Suspicion | None) -> None:
         if suspicion is None:

@@ -120,15 +120,15 @@ def inspect_bundle(path: Path, shapes: Shapes, kind: str = "unknown") -> Inspect
 def read_description(path: Path) -> dict[str, Any]:
     """Read a description that ``inspect --json`` wrote.  Raises :class:`InputError` if the file is something else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from error
     except ValueError as error:
         raise InputError(f"cannot read '{path}': {error}", hint="it must be what inspect --json prints") from error
     needed = {"kernels", "call_list"}
-    if not isinstance(found, dict) or not needed <= found.keys():
+    if not isinstance(description, dict) or not needed <= description.keys():
         raise InputError(f"'{path}' is not the description of a plan", hint="it must be what inspect --json prints")
-    return found
+    return description
 
 
 def looks_like_bundle(path: Path) -> bool:
@@ -142,7 +142,7 @@ def _fits(dims: Sequence[int | str] | None, shape: tuple[int, ...], dynamic: Map
 
 
 def _versions(*packages: str) -> dict[str, str]:
-    found = {"shaderloom": __version__}
+    versions = {"shaderloom": __version__}
     for package in packages:
-        found[package] = importlib.metadata.version(package)
-    return found
+        versions[package] = importlib.metadata.version(package)
+    return versions

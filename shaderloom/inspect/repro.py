@@ -196,7 +196,7 @@ def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:
         return call
     if kernel is None:
         raise InputError("which kernel?", hint="give --kernel or --call; inspect lists them")
-    keys = {found.key for found in find_kernels(plan, kernel)}
+    keys = {candidate.key for candidate in find_kernels(plan, kernel)}
     for number, item in enumerate(plan.calls):
         if item.kernel in keys:
             return number
@@ -226,7 +226,7 @@ def make_script(
     grid = [evaluate(size, symbols) for size in call.grid]
     if 0 in grid:
         raise InputError(f"call {number} does nothing for these inputs: a tensor of it is empty", hint="choose another")
-    kernel = next(found for found in plan.kernels if found.key == call.kernel)
+    kernel = next(candidate for candidate in plan.kernels if candidate.key == call.kernel)
     if any(binding.access == "iteration" for binding in kernel.bindings):
         raise InputError(f"call {number} is repeated, and a script has one dispatch", hint="check compares its result")
     total = sum(evaluate(item.size, symbols) for item in call.ranges)
@@ -302,7 +302,7 @@ def _record(
     recorded = _recording(plan, number)
     names = [port.name for port in recorded.outputs if port.name.startswith("binding ") or port.name == "result"]
     with Executor(device, recorded, pool) as executor:
-        found = executor.run(feeds, names)
+        outputs = executor.run(feeds, names)
     before = []
     for position, item in enumerate(call.ranges):
         if item.buffer == "symbols":
@@ -310,8 +310,8 @@ def _record(
         elif _is_uniform(item):
             before.append(np.asarray(plan.problems[int(item.buffer.partition(":")[2])], np.int32))
         else:
-            before.append(found[f"binding {position}"])
-    return before, found["result"]
+            before.append(outputs[f"binding {position}"])
+    return before, outputs["result"]
 
 
 def _is_uniform(item: Range) -> bool:

@@ -108,11 +108,11 @@ class Database:
 
     def table(self, adapter: str, driver: str) -> DeviceTable:
         """Return the table of exactly this adapter and driver, a new one if there is none."""
-        found = self.find(adapter, driver)
-        if found is None:
-            found = DeviceTable((adapter,), driver)
-            self.tables.append(found)
-        return found
+        present = self.find(adapter, driver)
+        if present is None:
+            present = DeviceTable((adapter,), driver)
+            self.tables.append(present)
+        return present
 
     def find(self, adapter: str, driver: str) -> DeviceTable | None:
         return next((table for table in self.tables if adapter in table.adapters and table.driver == driver), None)

@@ -75,14 +75,14 @@ class DeviceRecords:
         """
         if self.path is None or not profile.adapter:
             return {}
-        found: dict[str, TuningRecord] = {}
+        records: dict[str, TuningRecord] = {}
         for table in shipped().tables:
             if card(profile.adapter) in map(card, table.adapters):
-                found.update(_records(table, SHIPPED))
+                records.update(_records(table, SHIPPED))
         mine = self.user.find(profile.adapter, driver_of(profile))
         if mine is not None:
-            found.update(_records(mine, TUNED))
-        return found
+            records.update(_records(mine, TUNED))
+        return records
 
 
 def _records(table: DeviceTable, source: str) -> dict[str, TuningRecord]:

@@ -65,15 +65,15 @@ class Calibration:
 
 def magnitude(array: np.ndarray) -> float:
     """Return the largest finite magnitude; infinities and NaN are equal in every precision and ignored."""
-    found = np.abs(array[np.isfinite(array)]) if array.size else array
-    return float(found.max(initial=0.0))
+    finite = np.abs(array[np.isfinite(array)]) if array.size else array
+    return float(finite.max(initial=0.0))
 
 
 def measure(device: Device, plan: Plan, pool: WeightPool, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Run a float32 plan and return the largest magnitude that its calls write, by ONNX node."""
     calls = [number for number in range(len(plan.calls)) if plan.facts.result(number).dtype == "float32"]
-    found: dict[str, float] = {}
+    magnitudes: dict[str, float] = {}
     for seen in observe(device, plan, pool, feeds, calls):
         node = seen.tensor.node
-        found[node] = max(found.get(node, 0.0), magnitude(seen.array))
-    return found
+        magnitudes[node] = max(magnitudes.get(node, 0.0), magnitude(seen.array))
+    return magnitudes

@@ -99,13 +99,13 @@ class GeneralisedShape:
     def key(self, key: Key) -> Key | None:
         """Return ``key`` with symbols in place of sizes; None if its sizes are outside of their ranges."""
         given = _sizes(key)
-        found: dict[Symbol, int] = {}
+        values: dict[Symbol, int] = {}
         for (name, position), symbolic in self.sizes.items():
             sizes = given.get(name, ())
             if position >= len(sizes):
                 return None
             size = sizes[position] - symbolic.offset
-            if found.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
+            if values.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
                 return None
         return tuple(
             (name, (*_kind(described), *self.replaced(name, given[name])) if name in given else described)
@@ -162,7 +162,7 @@ class SizeHistory:
 
     def general_keys(self, key: Key) -> Iterator[Key]:
         """Yield the keys of the plans of open sizes that cover ``key``, the newest first."""
-        return (found for general in self.generals if (found := general.key(key)) is not None)
+        return (general_key for general in self.generals if (general_key := general.key(key)) is not None)
 
     def generalise(self, key: Key) -> GeneralisedShape | None:
         """Return the sizes to open, so that one plan covers ``key`` and those like it.
@@ -280,14 +280,14 @@ class _Group:
 
 def _groups(now: Sizes, history: Sequence[Sizes]) -> list[_Group]:
     """Return the axes that differ from those in the history, together where their differences are constant."""
-    found: dict[tuple[int, ...], dict[ValueAxis, int]] = {}
+    by_difference: dict[tuple[int, ...], dict[ValueAxis, int]] = {}
     for name, sizes in now.items():
         for position, size in enumerate(sizes):
             differences = tuple(other[name][position] - size for other in history)
             if any(differences):
-                found.setdefault(differences, {})[name, position] = size
+                by_difference.setdefault(differences, {})[name, position] = size
     groups = []
-    for differences, members in found.items():
+    for differences, members in by_difference.items():
         first = min(members, key=lambda member: members[member])
         values = (members[first], *(members[first] + each for each in differences if members[first] + each >= LOW))
         if members[first] >= LOW and max(members.values()) + max(0, *differences) <= LARGEST:
@@ -297,15 +297,15 @@ def _groups(now: Sizes, history: Sequence[Sizes]) -> list[_Group]:
 
 def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
     """Return shapes of the values that are not compiled in, and ``elements`` of small integer tensors that are."""
-    found = {}
+    sizes = {}
     for name, described in key:
         if len(described) == 2:
-            found[name] = described[1]
+            sizes[name] = described[1]
         elif elements and len(described) == 3 and described[0] in ("int32", "int64"):
             numbers = np.frombuffer(described[2], described[0])
             if numbers.size <= MOST_ELEMENTS:
-                found[name] = tuple(numbers.tolist())
-    return found
+                sizes[name] = tuple(numbers.tolist())
+    return sizes
 
 
 def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:

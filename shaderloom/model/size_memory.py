@@ -48,13 +48,13 @@ class SizeMemory:
 
     def history(self, identity: str, names: Mapping[ValueAxis, str] | None = None) -> SizeHistory:
         """Return the history under ``identity``, begun by an earlier process or new."""
-        found = self._histories.get(identity)
-        if found is None:
+        history = self._histories.get(identity)
+        if history is None:
             stored = self._read()
-            found = self._histories[identity] = SizeHistory(names or {})
+            history = self._histories[identity] = SizeHistory(names or {})
             if identity in stored:
-                found.restore(stored[identity])
-        return found
+                history.restore(stored[identity])
+        return history
 
     def _read(self) -> Mapping[str, Any]:
         """Return what an earlier process stored, and take over its reasons."""

@@ -51,11 +51,11 @@ def describe(model: ImportedModel, placed: Placed) -> list[Placement]:
     rows = []
     for index, node in enumerate(model.proto.graph.node):
         imported = nodes.get(index)
-        found = placed.get(("", index))
+        placement = placed.get(("", index))
         if imported is None:
             provider, reason = "folded", "a constant"
-        elif found is not None:
-            _, _, provider, reason = found
+        elif placement is not None:
+            _, _, provider, reason = placement
         elif imported.refusal is not None:
             provider, reason = "cpu", imported.refusal.reason
         else:

@@ -136,8 +136,8 @@ def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: R
         executions = [[profile for each, profile in run if each.key == plan.key] for run in runs]
         added = [_added(profiles) for profiles in executions if profiles]
         executed = [profile.sizes for profile in max(executions, key=len)]
-        found = summarise(plan, added, executed[0]) if added[0].calls else None
-        for row in found.calls if found is not None else ():
+        summary = summarise(plan, added, executed[0]) if added[0].calls else None
+        for row in summary.calls if summary is not None else ():
             call = plan.calls[row.position]
             works = [(evaluate(call.flops, sizes), evaluate(call.bytes, sizes)) for sizes in executed]
             least = None if roofline is None else sum(roofline.least_seconds(*work) for work in works)

@@ -110,8 +110,8 @@ def _is_faster(timer: Timer, after: Executor, before: Executor, feeds: Feeds) ->
     """Return whether whole runs got faster: additional calls may cost more than each of them saves."""
     times: tuple[list[float], list[float]] = [], []
     for _ in range(_WHOLE_RUNS):
-        for executor, found in zip((after, before), times):
-            found.append(timer.run(partial(executor.run, feeds)))
+        for executor, measured in zip((after, before), times):
+            measured.append(timer.run(partial(executor.run, feeds)))
     return statistics.median(times[0]) < statistics.median(times[1])
 
 

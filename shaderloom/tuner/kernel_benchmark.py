@@ -157,9 +157,9 @@ class Candidate:
     def difference(self, results: list[np.ndarray], expected: list[np.ndarray]) -> str | None:
         """Return what differs between results, as text, or None."""
         for value, mine, other in zip(self.benchmark._outputs, results, expected, strict=True):
-            found = _difference(value.dtype, mine, other)
-            if found is not None:
-                return found
+            text = _difference(value.dtype, mine, other)
+            if text is not None:
+                return text
         return None
 
 

@@ -38,8 +38,8 @@ def _alike(node: Node, anchor: Node) -> bool:
 def _total_behind(anchor: Node) -> Node | None:
     """Return the sum over rows that a factor of the product's results is computed from, or None."""
     factors = (value for user in anchor.output.users for value in user.inputs if value is not None)
-    found = (row_total(factor, anchor.operand(0)) for factor in factors if factor is not anchor.output)
-    return next((total for total in found if total is not None), None)
+    totals = (row_total(factor, anchor.operand(0)) for factor in factors if factor is not anchor.output)
+    return next((total for total in totals if total is not None), None)
 
 
 def row_total(factor: Value, activations: Value) -> Node | None:

@@ -51,19 +51,19 @@ class RowProgram:
 def reuse_registers(phases: Sequence[Phase], store: Store, stores_row: bool, steps: int, lanes: int) -> RowProgram:
     """Keep what later phases compute again; a store of one element a row computes nothing for every step."""
     values = [phase.value for phase in phases] + ([] if stores_row else [store.value])
-    found: list[ReusedValue] = []
+    chosen: list[ReusedValue] = []
     for number in range(len(phases)):
         later = {node for value in values[number + 1 :] for node in ex.walk(value)}
-        registers = {reused.name for reused in found}
+        registers = {reused.name for reused in chosen}
         for value in _outermost(values[number], later, registers):
-            if (len(found) + 1) * steps * lanes > MOST_SCALARS:
+            if (len(chosen) + 1) * steps * lanes > MOST_SCALARS:
                 break
-            reused = ReusedValue(f"kept_{len(found)}", number, value)
-            found.append(reused)
+            reused = ReusedValue(f"kept_{len(chosen)}", number, value)
+            chosen.append(reused)
             register = ex.register(reused.name, value.dtype)
             values[number:] = [_with_register(other, value, register) for other in values[number:]]
     changed = [replace(phase, value=value) for phase, value in zip(phases, values, strict=False)]
-    return RowProgram(changed, store if stores_row else replace(store, value=values[-1]), tuple(found))
+    return RowProgram(changed, store if stores_row else replace(store, value=values[-1]), tuple(chosen))
 
 
 def _with_register(value: Expr, computed: Expr, register: Expr) -> Expr:
@@ -72,18 +72,18 @@ def _with_register(value: Expr, computed: Expr, register: Expr) -> Expr:
 
 def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]:
     """Return the largest parts of ``value`` that are needed later and worth a register."""
-    found: dict[Expr, None] = {}
+    outermost: dict[Expr, None] = {}
     stack, seen = [value], {value}
     while stack:
         node = stack.pop()
         if node in later and _is_worth(node, registers):
-            found[node] = None
+            outermost[node] = None
             continue
         for argument in node.args[:1] if node.op == "guard" else node.args:  # what is guarded is not always computed
             if argument not in seen:
                 seen.add(argument)
                 stack.append(argument)
-    return list(found)
+    return list(outermost)
 
 
 def _is_worth(value: Expr, registers: set[str]) -> bool:

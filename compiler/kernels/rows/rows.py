@@ -32,12 +32,12 @@ def memory_order(values: Iterable[Expr], domain: Sequence[Dim]) -> list[int]:
     covered = 0
     for value in values:
         for node in ex.loads(value):
-            found = strides(node.payload.position, len(domain))
+            candidate = strides(node.payload.position, len(domain))
             elements = 1
-            for axis, stride in enumerate(found):
+            for axis, stride in enumerate(candidate):
                 elements *= max(ix.bounds(domain[axis])[1], 1) if stride else 1
             if elements > covered:
-                best, covered = found, elements
+                best, covered = candidate, elements
     return sorted(range(len(domain)), key=lambda axis: (-best[axis] if best[axis] else -(1 << 62), axis))
 
 
@@ -59,7 +59,7 @@ def exit_to_domain(context: GroupContext, coordinates: Sequence[Dim]) -> tuple[D
     """
     region = context.group.region
     assert region is not None
-    found: dict[str, Dim] = {}
+    by_axis: dict[str, Dim] = {}
     for source, coordinate in zip(region.coordinates[region.exit], coordinates, strict=True):
         if not isinstance(source, ix.Index):
             continue
@@ -70,8 +70,8 @@ def exit_to_domain(context: GroupContext, coordinates: Sequence[Dim]) -> tuple[D
                 "has words that cross rows",
                 origin=region.anchor.origin,
             )
-        found[name] = coordinate
-    return tuple(found.get(f"a{axis}", 0) for axis in range(len(region.domain)))
+        by_axis[name] = coordinate
+    return tuple(by_axis.get(f"a{axis}", 0) for axis in range(len(region.domain)))
 
 
 @record(slots=False)

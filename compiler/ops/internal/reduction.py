@@ -122,10 +122,10 @@ def arg_reduce_array(array: np.ndarray, attributes: ArgReduceAttributes) -> np.n
         return np.full(np.any(array, axis, keepdims=attributes.keepdims).shape, -1, np.int64)
     if attributes.select_last_index:
         last = array.shape[axis] - 1
-        found = last - find(np.flip(array, axis), axis=axis, keepdims=attributes.keepdims)
+        positions = last - find(np.flip(array, axis), axis=axis, keepdims=attributes.keepdims)
     else:
-        found = find(array, axis=axis, keepdims=attributes.keepdims)
-    return np.asarray(found, np.int64)
+        positions = find(array, axis=axis, keepdims=attributes.keepdims)
+    return np.asarray(positions, np.int64)
 
 
 def _fold_arg_reduce(node: Node, operand: np.ndarray) -> np.ndarray:

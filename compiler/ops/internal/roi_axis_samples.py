@@ -81,7 +81,7 @@ def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         near = samples.from_(own - one)
     else:
         near = samples.from_(ex.select(ex.compare("le", own, one), zero - one, own - one))
-    found = zero if attributes.kind == "mean" else number(-1.0 if attributes.kind == "largest" else 2.0)
+    result = zero if attributes.kind == "mean" else number(-1.0 if attributes.kind == "largest" else 2.0)
     for offset in range(_NEAR[attributes.kind]):
         sample = near + number(float(offset))
         position = samples.at(sample)
@@ -89,7 +89,7 @@ def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         clamped = ex.binary("min", ex.binary("max", position, zero), last)
         weight = ex.binary("max", one - ex.unary("abs", clamped - own), zero)
         if attributes.kind == "mean":
-            found = found + ex.select(inside, weight, zero)
+            result = result + ex.select(inside, weight, zero)
             continue
         # a sample has two neighbours, one of weight 0 where it is on an element; the last element is both
         base = ex.unary("floor", clamped)
@@ -97,10 +97,10 @@ def _read(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
         touches = ex.binary("or", ex.compare("eq", base, own), ex.compare("eq", base + one, own))
         touches = ex.binary("and", inside, touches)
         if attributes.kind == "largest":
-            found = ex.select(touches, ex.binary("max", found, weight), found)
+            result = ex.select(touches, ex.binary("max", result, weight), result)
         else:
-            found = ex.select(touches, ex.binary("min", found, ex.select(ends, zero, weight)), found)
-    return found / samples.number if attributes.kind == "mean" else found
+            result = ex.select(touches, ex.binary("min", result, ex.select(ends, zero, weight)), result)
+    return result / samples.number if attributes.kind == "mean" else result
 
 
 register(

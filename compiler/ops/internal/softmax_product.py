@@ -100,14 +100,14 @@ def _is_attended(
     offsets, lengths = (None if each is None else each.astype(np.int64).reshape(-1, 1, 1) for each in ranges)
     position = (int(ix.evaluate(attended.offset, size)) if offsets is None else offsets) + query[None, :, None]
     distance = np.arange(keys) - position
-    found = np.broadcast_to(True, distance.shape)
+    mask = np.broadcast_to(True, distance.shape)
     if attended.before >= 0:
-        found = found & (distance >= -attended.before)
+        mask = mask & (distance >= -attended.before)
     if attended.after >= 0:
-        found = found & (distance <= attended.after)
+        mask = mask & (distance <= attended.after)
     if lengths is not None:
-        found = found & (np.arange(keys) < lengths)
-    return found.reshape(len(found), *(1,) * (len(shape) - 3), rows, keys)
+        mask = mask & (np.arange(keys) < lengths)
+    return mask.reshape(len(mask), *(1,) * (len(shape) - 3), rows, keys)
 
 
 def softmax_product_array(

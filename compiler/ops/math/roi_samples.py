@@ -50,14 +50,14 @@ def adaptive_largest(builder: Builder, value: Value, regions: Value, axis: Resiz
     """
     image = _with_axes(builder, value, 2, 3)
     zero, lowest = builder.scalar(0.0, value), builder.scalar(float(np.finfo(np.float32).min), value)
-    found: dict[str, Value] = {}
+    products: dict[str, Value] = {}
     for kind in ("largest", "smallest"):
         rows = _with_axes(builder, _axis(builder, regions, axis(True), kind), 1, 3, 5)
         columns = _with_axes(builder, _axis(builder, regions, axis(False), kind), 1, 2, 4)
-        found[kind] = builder.op("Mul", image, builder.op("Mul", rows, columns))
+        products[kind] = builder.op("Mul", image, builder.op("Mul", rows, columns))
         if kind == "largest":
             near = builder.op("GreaterOrEqual", builder.op("Min", rows, columns), zero)
-    touched = builder.op("Where", near, builder.op("Max", found["largest"], found["smallest"]), lowest)
+    touched = builder.op("Where", near, builder.op("Max", products["largest"], products["smallest"]), lowest)
     result = reduce(builder, touched, "max", (4, 5), keepdims=False)
     outside = builder.op(
         "Max",

@@ -56,8 +56,8 @@ def _infer(node: Node) -> Inferred:
     fits = value.rank >= 1 and ix.equal(value.shape[-1], inner)
     checks.require(fits, node, f"A of shape {checks.describe_shape(value.shape)}, its last axis is {inner}")
     for operand, needed, what in ((weight, -(-count // 2), "bytes"), (scales, -(-count // block), "scales")):
-        found = ix.product(operand.shape)
-        checks.require(found == needed, node, f"{ix.text(found)} {what}, {needed} are needed")
+        size = ix.product(operand.shape)
+        checks.require(size == needed, node, f"{ix.text(size)} {what}, {needed} are needed")
     return [(value.dtype, (*value.shape[:-1], outer))]
 
 

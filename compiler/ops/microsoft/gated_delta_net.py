@@ -157,14 +157,14 @@ def _infer(node: Node) -> Inferred:
 def _query_key_value(builder: Builder, node: Node, sizes: _Sizes) -> list[Value]:
     """Build the three [batch, steps, heads, size]."""
     shapes = [(sizes.key_heads, sizes.keys)] * 2 + [(sizes.heads, sizes.values)]
-    start, found = 0, []
+    start, parts = 0, []
     for position, (heads, size) in enumerate(shapes):
         value = node.optional(position)
         if node.optional(1) is None:
             value, start = part(builder, node.operand(0), 1, start, heads * size), start + heads * size
         assert value is not None
-        found.append(view(builder, in_type(builder, value, FLOAT32), sizes.batch, sizes.steps, heads, size))
-    return found
+        parts.append(view(builder, in_type(builder, value, FLOAT32), sizes.batch, sizes.steps, heads, size))
+    return parts
 
 
 def _normalised(builder: Builder, value: Value) -> Value:

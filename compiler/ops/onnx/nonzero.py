@@ -76,8 +76,8 @@ def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
         stride //= size
         row = builder.op("Mod", builder.op("Div", position, number(stride)), number(size))
         rows.append(builder.op("Unsqueeze", row, builder.constant(np.array([0]))))
-    found = builder.op("Concat", *rows, axis=0) if len(rows) > 1 else rows[0]
-    return [builder.op("Cast", found, to=INT64.onnx)]
+    positions = builder.op("Concat", *rows, axis=0) if len(rows) > 1 else rows[0]
+    return [builder.op("Cast", positions, to=INT64.onnx)]
 
 
 register(

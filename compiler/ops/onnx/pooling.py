@@ -160,7 +160,7 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     if math.prod(attributes.kernel) > _LARGEST_INDEXED_WINDOW:
         raise UnsupportedError(f"Indices of a MaxPool over {attributes.kernel} are not supported", origin=node.origin)
     lowest, highest = (ex.const(bound, dtype.compute) for bound in _bounds(dtype))
-    largest, found = lowest, ex.const(-1, "i32")
+    largest, index = lowest, ex.const(-1, "i32")
     spatial = range(2, len(shape))
     order = (0, 1, *(reversed(spatial) if attributes.column_major else spatial))
     for offsets in itertools.product(*map(range, attributes.kernel)):
@@ -176,11 +176,11 @@ def _gather_indices(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
             position = ix.add(ix.multiply(position, shape[axis]), source[axis])
         value = ex.guard(inside, read(0, source), lowest)
         # the first element counts whatever it is, but for NaN: nothing is larger than the lowest number
-        first = ex.binary("and", ex.compare("lt", found, ex.const(0, "i32")), ex.compare("le", value, highest))
+        first = ex.binary("and", ex.compare("lt", index, ex.const(0, "i32")), ex.compare("le", value, highest))
         larger = ex.binary("and", inside, ex.binary("or", ex.compare("gt", value, largest), first))
-        found = ex.select(larger, ex.coordinate(position), found)
+        index = ex.select(larger, ex.coordinate(position), index)
         largest = ex.select(larger, value, largest)
-    return ex.cast(ex.binary("max", found, ex.const(0, "i32")), "i64")
+    return ex.cast(ex.binary("max", index, ex.const(0, "i32")), "i64")
 
 
 def _bounds(dtype: DType) -> tuple[float | int, float | int]:

@@ -229,14 +229,14 @@ def _check_parameters(node: Node) -> None:
 
 def _quantized_type(node: Node) -> DType:
     declared, zero_point = node.attributes.output_dtype, node.optional(2)
-    found = zero_point.dtype if zero_point is not None else dtypes.from_onnx(declared or UINT8.onnx)
-    if declared and declared != found.onnx:
-        raise UnsupportedError.of_attribute(node.op, "output_dtype", declared, (found.onnx,), origin=node.origin)
-    if found.name not in QUANTIZED:
+    dtype = zero_point.dtype if zero_point is not None else dtypes.from_onnx(declared or UINT8.onnx)
+    if declared and declared != dtype.onnx:
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", declared, (dtype.onnx,), origin=node.origin)
+    if dtype.name not in QUANTIZED:
         if zero_point is not None:
-            raise UnsupportedError.of_type(node.op, 2, found.name, QUANTIZED, origin=node.origin)
-        raise UnsupportedError.of_attribute(node.op, "output_dtype", found.name, QUANTIZED, origin=node.origin)
-    return found
+            raise UnsupportedError.of_type(node.op, 2, dtype.name, QUANTIZED, origin=node.origin)
+        raise UnsupportedError.of_attribute(node.op, "output_dtype", dtype.name, QUANTIZED, origin=node.origin)
+    return dtype
 
 
 def _infer_quantize_linear(node: Node) -> Inferred:

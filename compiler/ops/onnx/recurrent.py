@@ -177,7 +177,7 @@ def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]
     wanted = len(_STANDARD[kind]) * directions
     checks.require(len(names) == wanted, node, f"{len(names)} activations, not {wanted}")
     alphas, betas = list(attributes.activation_alpha or ()), list(attributes.activation_beta or ())
-    found = []
+    functions = []
     for name in names:
         defaults = DEFAULTS.get(name.lower())
         if defaults is None:
@@ -187,8 +187,8 @@ def functions_of(node: Node, kind: str, directions: int) -> tuple[Function, ...]
             alpha = alphas.pop(0)
         if beta is not None and betas:
             beta = betas.pop(0)
-        found.append((name.lower(), float(alpha or 0.0), float(beta or 0.0)))
-    return tuple(found)
+        functions.append((name.lower(), float(alpha or 0.0), float(beta or 0.0)))
+    return tuple(functions)
 
 
 def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:

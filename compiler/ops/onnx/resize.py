@@ -190,10 +190,10 @@ def _inside(node: Node, axis: ResizedAxis) -> tuple[int, int] | None:
     before = checks.concrete(node, axis.before, "a cropped size")
     checks.concrete(node, axis.after, "a cropped size")
     position = positions("tf_crop_and_resize", axis)
-    (found,) = np.nonzero((position >= 0) & (position <= before - 1))
-    if len(found) == len(position):
+    (inside,) = np.nonzero((position >= 0) & (position <= before - 1))
+    if len(inside) == len(position):
         return None
-    return (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+    return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
 
 
 def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:

@@ -204,11 +204,11 @@ def _infer_boxes(node: Node) -> Inferred:
 
 
 def _expand_boxes(builder: Builder, node: Node) -> Sequence[Value]:
-    found = builder.op("Transpose", node.operand(0), perm=(1, 0))  # batch, class, place in order of scores
-    box = builder.op("GatherND", node.operand(1), found)
+    selected = builder.op("Transpose", node.operand(0), perm=(1, 0))  # batch, class, place in order of scores
+    box = builder.op("GatherND", node.operand(1), selected)
     column = builder.op("Unsqueeze", builder.op("Cast", box, to=INT64.onnx), builder.constant(np.array([1])))
     starts = (builder.constant(np.array([number])) for number in (0, 2, 1))
-    return [builder.op("Concat", builder.op("Slice", found, *starts), column, axis=1)]
+    return [builder.op("Concat", builder.op("Slice", selected, *starts), column, axis=1)]
 
 
 register(

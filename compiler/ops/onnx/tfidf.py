@@ -121,8 +121,8 @@ def _counts(builder: Builder, rows: Value, tokens: int, length: int, grams: np.n
         taken = builder.op("Unsqueeze", taken, _axes(builder, 1))
         pool = builder.op("Cast", builder.constant(grams[:, None, :]), to=rows.dtype.onnx)
         equal = builder.op("Cast", builder.op("Equal", taken, pool), to=FLOAT32.onnx)
-        found = builder.op("ReduceMin", equal, _axes(builder, 3), keepdims=0)
-        part = builder.op("ReduceSum", found, _axes(builder, 2), keepdims=0)
+        matches = builder.op("ReduceMin", equal, _axes(builder, 3), keepdims=0)
+        part = builder.op("ReduceSum", matches, _axes(builder, 2), keepdims=0)
         total = part if total is None else builder.op("Add", total, part)
     return total
 

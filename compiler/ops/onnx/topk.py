@@ -58,8 +58,8 @@ def top_indices_array(array: np.ndarray, axis: int, k: int, largest: bool, run: 
     if run is not None and size > run:
         starts = range(0, size, run)
         parts = [np.take(array, np.arange(start, min(start + run, size)), axis) for start in starts]
-        found = [top_indices_array(part, axis, min(k, part.shape[axis]), largest) for part in parts]
-        return np.concatenate([part + start for part, start in zip(found, starts)], axis).astype(np.int32)
+        indices = [top_indices_array(part, axis, min(k, part.shape[axis]), largest) for part in parts]
+        return np.concatenate([part + start for part, start in zip(indices, starts)], axis).astype(np.int32)
     compute = array.astype(np.float32) if array.dtype.kind not in "iub" else array
     if largest:  # ranks make descending order ascending without overflow; equal elements have equal ranks
         _, ranks = np.unique(compute, return_inverse=True, equal_nan=True)

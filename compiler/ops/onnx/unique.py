@@ -95,9 +95,9 @@ def _expand_starts(builder: Builder, node: Node) -> Sequence[Value]:
         both = builder.op("And", builder.op("IsNaN", own), builder.op("IsNaN", other))
         differs = builder.op("And", differs, builder.op("Not", both))
     numbers = builder.op("Cast", differs, to=INT32.onnx)
-    found = builder.op("ReduceMax", numbers, builder.constant(np.array([1])), keepdims=0)
+    marks = builder.op("ReduceMax", numbers, builder.constant(np.array([1])), keepdims=0)
     is_first = builder.op("Equal", places, builder.constant(np.array(0, np.int32)))
-    return [builder.op("Or", is_first, builder.op("Cast", found, to=BOOL.onnx))]
+    return [builder.op("Or", is_first, builder.op("Cast", marks, to=BOOL.onnx))]
 
 
 register(

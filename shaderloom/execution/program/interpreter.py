@@ -96,8 +96,8 @@ class Program:
 
     def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
-        found = self._run_block(self._builder.main, env, targets, record)
-        return {name: self._deliver(name, found[name], target) for name, target in targets.items()}
+        values = self._run_block(self._builder.main, env, targets, record)
+        return {name: self._deliver(name, values[name], target) for name, target in targets.items()}
 
     def close(self) -> None:
         with self._lock:
@@ -130,26 +130,26 @@ class Program:
 
     def _step(self, state: State, key: Key, env: Env) -> NextStep:
         """Return the step that matches the values: one for them, one for a range of their sizes, or a new one."""
-        found = self._cache.find(state, key)
-        if found is None:
+        present = self._cache.find(state, key)
+        if present is None:
             for general_key in self._source.sizes.history(state.identity).general_keys(key):
-                found = self._cache.find(state, general_key)
-                if found is not None:
+                present = self._cache.find(state, general_key)
+                if present is not None:
                     break
-        return self._build(state, key, env, is_open=self._source.sizes.in_stages) if found is None else found
+        return self._build(state, key, env, is_open=self._source.sizes.in_stages) if present is None else present
 
     def _build(self, state: State, key: Key, env: Env, *, is_open: bool) -> NextStep:
         """Return a new step, and keep it; ``is_open`` allows one for a range of sizes."""
-        found = self._builder.build(state, env, key if is_open else None)
-        if isinstance(found[0], PlanStep):
-            general = found[0].general
+        built = self._builder.build(state, env, key if is_open else None)
+        if isinstance(built[0], PlanStep):
+            general = built[0].general
             self._source.sizes.note(state.identity, key, general)
             if general is not None:
                 key = general.key(key) or key
         before = self._cache.evicted
-        self._cache.keep(state, key, found)
+        self._cache.keep(state, key, built)
         self._resources.stats.evictions += self._cache.evicted - before
-        return found
+        return built
 
     def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
         """Return a result at the location that the caller selected."""

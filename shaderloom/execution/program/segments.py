@@ -115,8 +115,8 @@ def _names(item: PendingNode) -> dict[str, str]:
     if item.synthetic or item.node.proto is None:
         return {}
     names = {*names_read(item.node.proto), *item.node.proto.output}
-    found = {name: item.scope.find(name) for name in names if name}
-    return {name: new for name, new in found.items() if new is not None and new != name}
+    qualified = {name: item.scope.find(name) for name in names if name}
+    return {name: new for name, new in qualified.items() if new is not None and new != name}
 
 
 def _tensor(name: str, source: TensorSource) -> onnx.TensorProto:

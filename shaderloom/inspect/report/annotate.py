@@ -29,13 +29,13 @@ def comments(plan: Plan, number: int) -> list[Comment]:
     functions = {match[1]: number for number, line in enumerate(lines) if (match := _FUNCTION.match(line))}
     read = {name: _read(_body(lines, number), operands) for name, number in functions.items()}
     computes_in_stores = not any(names for name, names in read.items() if not _is_store(name))
-    found: list[Comment] = []
+    listed: list[Comment] = []
     for line_number, line in enumerate(lines):
         binding = _BINDING.search(line)
         if " problem: Problem;" in line:
-            found.append((line_number, f"// {problem_text(plan, number)}"))
+            listed.append((line_number, f"// {problem_text(plan, number)}"))
         if binding is not None and binding[2] == "storage" and int(binding[1]) < len(operands):
-            found.append((line_number, f"// {plain(tensor_text(operands[int(binding[1])]))}"))
+            listed.append((line_number, f"// {plain(tensor_text(operands[int(binding[1])]))}"))
         function = _FUNCTION.match(line)
         if function is not None:
             name, notes = function[1], plan.notes.calls[number]
@@ -46,8 +46,8 @@ def comments(plan: Plan, number: int) -> list[Comment]:
             start = line_number
             while start and lines[start - 1].startswith("@compute"):
                 start -= 1
-            found += [(start, f"// {plain(part)}") for part in text]
-    return found
+            listed += [(start, f"// {plain(part)}") for part in text]
+    return listed
 
 
 def problem_text(plan: Plan, number: int) -> str:

@@ -110,15 +110,15 @@ class _Collector:
     def _profile(self) -> dict[str, Any] | None:
         if self.profile is None:
             return None
-        found: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "method": self.profile.method,
             "runs": self.profile.runs,
             "ns": self.profile.nanoseconds,
         }
         if self.roofline is not None:
-            found["bytes_per_second"] = self.roofline.bytes_per_second
-            found["flops_per_second"] = self.roofline.flops_per_second
-        return found
+            facts["bytes_per_second"] = self.roofline.bytes_per_second
+            facts["flops_per_second"] = self.roofline.flops_per_second
+        return facts
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
@@ -180,12 +180,12 @@ class _Collector:
     def _limits(self, call: KernelCall, grid: Sequence[int]) -> list[str]:
         """List what WebGPU's default limits would refuse of this call."""
         largest = max((evaluate(item.size, self.high) for item in call.ranges), default=0)
-        found = []
+        exceeded = []
         if max(grid) > WEB.limit("max-compute-workgroups-per-dimension"):
-            found.append(f"{max(grid):,} workgroups in a dimension")
+            exceeded.append(f"{max(grid):,} workgroups in a dimension")
         if largest > WEB.limit("max-storage-buffer-binding-size"):
-            found.append(f"a binding of {largest:,} bytes")
-        return found
+            exceeded.append(f"a binding of {largest:,} bytes")
+        return exceeded
 
     # -- the graph --------------------------------------------------------------------------------------------------
 
@@ -227,13 +227,13 @@ class _Collector:
         for number, call in enumerate(self.calls):
             for origin in call.origins:
                 groups_of[origin].append(number)
-        found: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
+        reasons: dict[tuple[int, int], dict[str, None]] = defaultdict(dict)
         for refusal in self.notes.not_fused:
             for source in groups_of.get(refusal.producer, ()):
                 for target in groups_of.get(refusal.consumer, ()):
                     if source != target:
-                        found[source, target][f"{refusal.producer} and {refusal.consumer}: {refusal.why}"] = None
-        return lambda source, target: list(found.get((source, target), ()))
+                        reasons[source, target][f"{refusal.producer} and {refusal.consumer}: {refusal.why}"] = None
+        return lambda source, target: list(reasons.get((source, target), ()))
 
     # -- memory -----------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def place(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> list[t
 def _layers(count: int, parents: Sequence[Sequence[int]], children: Sequence[Sequence[int]]) -> list[int]:
     """Return the longest path to each node; nodes without parents are placed right above their first child."""
     layer = [0] * count
-    waiting = [len(found) for found in parents]
+    waiting = [len(above) for above in parents]
     ready = [node for node in range(count) if not waiting[node]]
     order = []
     while ready:
