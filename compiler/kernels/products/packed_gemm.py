@@ -1,7 +1,7 @@
 """Products with packed weights: ``loom.PackedMatMul``.
 
-With few rows a kernel of its own reads the weight once, a vector of words at a time; with more a product reads elements
-of the weight, as it would those of any matrix.
+With few rows a kernel of its own reads the weight once, a vector of words at a time.  With more, products whose tiles
+lie in workgroup memory decode what they put there; others read elements of the weight, as those of any matrix.
 
 A kernel of few rows reads all activations in each workgroup.  So it computes beside the product another one of the
 same activations, and the sum over a row that a normalisation divides by, where they meet in one result.
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +25,15 @@ from ....runtime.plan.dtypes import FLOAT16
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
-from ...ops.internal.packed_weights import WORD_BITS, PackedMatMulAttributes, has_few_rows, packed_weight, unit_of
+from ...ops.internal.packed_weights import WORD_BITS, has_few_rows, packed_weight
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
-from ...symbolic.lanes import LANES, lane_variable
+from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ...tuning import packed_tiles
 from ...tuning.config_choice import problem_key
+from ...tuning.gemm_tiles import SharedTile
 from ...tuning.packed_tiles import PackedTile
 from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
@@ -39,6 +42,7 @@ from ..family import Reuse, register_family
 from ..geometry import lanes_of, unflatten
 from ..groups import Region
 from ..loop_trips import filter_by_trips
+from .packed_operand import PackedOperand, padding_bytes
 from .packed_partners import partners
 from .product import Product, ProductFamily, ProductHooks, build_product, divides
 
@@ -46,7 +50,7 @@ from .product import Product, ProductFamily, ProductHooks, build_product, divide
 def product_of(context: GroupContext) -> Product:
     """Return the product, its rows flattened."""
     node, read = context.anchor, context.operands.read
-    left, attributes = node.operand(0), node.attributes
+    left, attributes, weight = node.operand(0), node.attributes, PackedOperand(context, node)
     rows, terms = left.shape[:-1], ix.multiply(node.operand(1).shape[1], WORD_BITS // attributes.bits)
 
     def output(batch: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
@@ -54,28 +58,9 @@ def product_of(context: GroupContext) -> Product:
 
     def factors(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
         *outer, n = coordinates
-        return read(left, (*outer, k)), _element(context, n, k)
+        return read(left, (*outer, k)), weight.element(n, k)
 
     return Product(1, ix.product(list(rows)), attributes.columns, terms, output, factors)
-
-
-def _element(context: GroupContext, n: Dim, k: Dim) -> Expr:
-    """Return an element of the weight."""
-    node = context.anchor
-    bits = node.attributes.bits
-    many = WORD_BITS // bits
-    group, lane = ix.floordiv(n, LANES), ix.modulo(n, LANES)
-    word = context.operands.read(node.operand(1), (group, ix.floordiv(k, many), lane))
-    shift = ex.cast(ex.coordinate(ix.multiply(ix.modulo(k, many), bits)), "u32")
-    code = ex.binary("and", ex.binary("shr", word, shift), ex.const((1 << bits) - 1, "u32"))
-    at = (group, ix.floordiv(k, node.attributes.block), lane)
-    zero, scale = (_parameter(context, node, position, at) for position in (3, 2))
-    return (ex.cast(code, "f32") - zero) * scale
-
-
-def _parameter(context: GroupContext, node: Node, position: int, coordinates: Sequence[Dim]) -> Expr:
-    operand = node.operand(position)
-    return ex.cast(context.operands.read(operand, coordinates if operand.rank else ()), "f32")
 
 
 class PackedHooks(ProductHooks):
@@ -89,9 +74,9 @@ class PackedHooks(ProductHooks):
         self.total = next((node for node in region.partners if node not in self.products), None)
         if not context.operands.vectorizes(self._of_row(LANES)):
             self.k_lanes, self.steps = 1, product.k
-        attributes: PackedMatMulAttributes = context.anchor.attributes
-        self.bits, self.block = attributes.bits, attributes.block
-        self.unit = unit_of(self.bits)
+        self.weights = [PackedOperand(context, node) for node in self.products]
+        weight = self.weights[0]
+        self.bits, self.block, self.unit, self.zero = weight.bits, weight.block, weight.unit, weight.zero
         self.units = ix.number(ix.floordiv(product.k, self.unit))
 
     @property
@@ -103,13 +88,6 @@ class PackedHooks(ProductHooks):
     def depth(self) -> int:
         """Units that a thread may read for one scale: up to 4."""
         return math.gcd(self.block // self.unit, self.units, 4)
-
-    @property
-    def zero(self) -> float | None:
-        """The zero point, if it is one number."""
-        if self.context.anchor.operand(3).rank:
-            return None
-        return float(_parameter(self.context, self.context.anchor, 3, ()).payload)
 
     @property
     def key(self) -> str:
@@ -143,25 +121,21 @@ class PackedHooks(ProductHooks):
         *rows, _ = self.product.output(0, self.m, 0)
         return self.context.operands.read(self.total.operand(0), (*rows, lanes_of(step) if lanes > 1 else step))
 
-    def _load_words(self, number: int) -> Hook:
-        words = ix.coordinate("word", ix.number(ix.floordiv(ix.multiply(self.product.k, self.bits), WORD_BITS)))
-        at = (ix.coordinate("n", self.vectors), words, lane_variable())
-        value = self.context.operands.read(self.products[number].operand(1), at)
-        return Hook(f"load_words{number}", ("n", "word"), LANES, (), value)
+    @property
+    def shared_loads(self) -> list[Hook]:
+        return [replace(self.load_a, held=True), *self.weights[0].loads(0, self.unit)]
 
-    def _load_blocks(self, name: str, number: int, position: int, tile: PackedTile) -> Hook:
-        terms = self.unit * tile.depth
-        step = ix.coordinate("step", ix.floordiv(self.product.k, terms))
-        at = (ix.coordinate("n", self.vectors), ix.floordiv(ix.multiply(step, terms), self.block), lane_variable())
-        value = _parameter(self.context, self.products[number], position, at)
-        return Hook(f"{name}{number}", ("n", "step"), LANES, (), value)
+    def shared_parameters(self, tile: SharedTile) -> dict[str, Any]:
+        codes = {"codes": WORD_BITS // self.bits, "has_scale": True, "unit": self.unit, "zero": self.zero}
+        return {**super().shared_parameters(tile), **codes}
+
+    def workgroup_bytes(self, tile: SharedTile) -> int:
+        return super().workgroup_bytes(tile) + padding_bytes(tile)
 
     def loads(self, tile: PackedTile) -> list[Hook]:
         hooks = [self.load_a]
-        for number in range(len(self.products)):
-            hooks += [self._load_words(number), self._load_blocks("load_scale", number, 2, tile)]
-            if self.zero is None:
-                hooks.append(self._load_blocks("load_zero", number, 3, tile))
+        for number, weight in enumerate(self.weights):
+            hooks += weight.loads(number, self.unit * tile.depth)
         if self.total is not None:
             hooks.append(Hook("load_total", ("m", "step"), self.k_lanes, (), self._of_row(self.k_lanes)))
         return hooks
@@ -210,9 +184,11 @@ class PackedGemm(ProductFamily):
 
     def build(self, context: GroupContext) -> BuiltKernel:
         product = product_of(context)
+        if context.anchor.output.dtype.compute != "f32":
+            return build_product(context, product)
         hooks = PackedHooks(context, product)
         if not has_few_rows(context.anchor) or not hooks.is_vectorizable:
-            return build_product(context, product)
+            return build_product(context, product, hooks)
         return context.built(_few_rows(context, hooks))
 
 

@@ -123,8 +123,18 @@ class ProductHooks:
         return f"vec4<{WGSL_TYPES[self.dtype]}>"
 
     @property
+    def factor(self) -> str:
+        """WGSL type of an element of a factor."""
+        return WGSL_TYPES[self.dtype]
+
+    @property
+    def flops(self) -> Dim:
+        return self.product.flops
+
+    @property
     def parameters(self) -> dict[str, Any]:
-        return {"type": self.type, "fused": self.dtype == "f32", "k_lanes": self.k_lanes}
+        multiply = "fused" if self.dtype == "f32" else "plain"
+        return {"type": self.type, "multiply": multiply, "has_instruction": False, "k_lanes": self.k_lanes}
 
     @property
     def key(self) -> str:
@@ -186,6 +196,32 @@ class ProductHooks:
     def store(self) -> Hook:
         return Hook("store", ("batch", "m", "n"), LANES, self.registers, None, self.stores)
 
+    @property
+    def shared_loads(self) -> list[Hook]:
+        """The loads of tiles in workgroup memory: what they return waits in registers for a while."""
+        return [replace(self.load_a, held=True), replace(self.load_b, held=True)]
+
+    def shared_parameters(self, tile: gemm_tiles.SharedTile) -> dict[str, Any]:
+        """Further parameters of the template with tiles in workgroup memory: how many elements of a tile a word of a
+        packed B has, and how many steps have a sum of their own that is scaled; 0: it is not packed, or scaled."""
+        return {"codes": 0, "fold": 0}
+
+    @property
+    def shared_dims(self) -> dict[str, Dim]:
+        return {}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Device features that the hooks' arithmetic needs."""
+        return ()
+
+    def fits(self, tile: gemm_tiles.Tile) -> bool:
+        """Return whether a kernel with the tile computes the product."""
+        return True
+
+    def workgroup_bytes(self, tile: gemm_tiles.SharedTile) -> int:
+        return tile.workgroup_bytes
+
     def rounds(self, tile: gemm_tiles.Tile) -> int:
         """Return the trip count of a thread's loops."""
         steps = upper_bound(self.steps)
@@ -227,12 +263,12 @@ class ProductHooks:
         return run is not None and self.context.results.is_run(run)
 
 
-def build_product(context: GroupContext, product: Product) -> BuiltKernel:
+def build_product(context: GroupContext, product: Product, hooks: ProductHooks | None = None) -> BuiltKernel:
     """Build the kernel of a product with the template that suits its sizes and the device."""
-    hooks = ProductHooks(context, product)
+    hooks = hooks or ProductHooks(context, product)
     if not hooks.is_vectorizable:
         return build_elements(context, product.k, product.terms, product.flops)
-    tiles = gemm_tiles.ranked(product.problem, context.target)
+    tiles = [tile for tile in gemm_tiles.ranked(product.problem, context.target) if hooks.fits(tile)]
     if any(hooks.rounds(tile) > (context.target.max_loop_trips or math.inf) for tile in tiles):
         tiles = filter_by_trips(
             context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds
@@ -262,8 +298,9 @@ def _draft(
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, **fields.pop("dims", {})},
         grid=(*grid, product.batch),
         rounds=hooks.rounds(tile),
+        features=(*hooks.features, *fields.pop("features", ())),
         calls=LANES * upper_bound(hooks.steps),
-        flops=product.flops,
+        flops=hooks.flops,
         parameters={**hooks.parameters, **fields.pop("parameters")},
         **fields,
     )
@@ -306,17 +343,16 @@ def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
         "gemm_shared",
         tile,
         (ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m)),
-        replace(hooks.load_a, held=True),
-        replace(hooks.load_b, held=True),
-        dims={"k": product.k},
+        *hooks.shared_loads,
+        dims={"k": product.k, **hooks.shared_dims},
         workgroup=(tile.threads, 1, 1),
-        workgroup_bytes=tile.workgroup_bytes,
+        workgroup_bytes=hooks.workgroup_bytes(tile),
         parameters={
-            "scalar": WGSL_TYPES[hooks.dtype],
-            "a_type": hooks.type if hooks.k_lanes == LANES else WGSL_TYPES[hooks.dtype],
+            "a_type": f"vec4<{hooks.factor}>" if hooks.k_lanes == LANES else hooks.factor,
             "whole_steps": divides(tile.block_k, product.k),
             "whole_columns": divides(tile.block_n, product.n),
             "unroll": hooks.written_out(tile),
+            **hooks.shared_parameters(tile),
         },
     )
 

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from shaderloom.compiler.target import WEB_TARGET
-from shaderloom.compiler.tuning import packed_tiles
+from shaderloom.compiler.target import WEB_TARGET, target_of
+from shaderloom.compiler.tuning import gemm_tiles, packed_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem
 from shaderloom.compiler.tuning.packed_tiles import PackedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
@@ -118,6 +118,32 @@ def test_blocks(device, kind, k, n, block, bits, zeros, rows):
 def test_rows(device, kind, rows):
     """From nine rows on a product reads the elements of the weight."""
     check(device, nbits((rows, 64), 20), kind, packed=rows <= 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "block", "bits", "zeros"),
+    [
+        pytest.param((65, 96), 132, 32, 4, None, marks=pytest.mark.slow),
+        pytest.param((3, 7, 40), 9, 16, 4, "uint8", marks=pytest.mark.slow),
+        pytest.param((33, 1056), 70, 32, 4, "float", marks=pytest.mark.slow),
+        pytest.param((130, 96), 68, 16, 2, "uint8", marks=pytest.mark.slow),
+        ((20, 72), 36, 64, 8, "uint8"),
+        pytest.param((16, 640), 20, 128, 8, None, marks=pytest.mark.slow),
+    ],
+)
+def test_tiles_of_many_rows(device, shape, n, block, bits, zeros):
+    """A workgroup decodes what it puts in its memory: tiles of every shape that a GPU is offered, sizes that they do
+    not divide."""
+    case = nbits(shape, n, block, bits, zeros=zeros)
+    profile = replace(device.profile, kind="discrete")
+    offered = gemm_tiles.ranked(Problem(64, 64, 64), target_of(profile))
+    for tile in offered[:: 2 if n == 132 else 6]:
+        with mock.patch.object(gemm_tiles, "ranked", return_value=[tile]):
+            plan = compile_for(case.model, {"x": case.x}, profile)
+        (kernel,) = (each for each in plan.kernels if each.template == "gemm_shared")
+        assert "load_words0" in kernel.wgsl
+        (found,) = run_plan(device, plan, case.model, {"x": case.x})
+        assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max(), tile
 
 
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])
