@@ -42,6 +42,13 @@ def check_logits(logits: Any) -> str:
     return str(logits)
 
 
+def check_activations(activations: Any) -> str:
+    """Return ``activations``; raise :class:`InputError` if it is no choice of how products read them."""
+    if activations not in ("auto", "float", "int8"):
+        raise InputError(f"activations is 'auto', 'float' or 'int8', not {activations!r}")
+    return str(activations)
+
+
 @record(slots=False)
 class CompileOptions:
     """Options of one compilation.
@@ -59,11 +66,15 @@ class CompileOptions:
     reached: tuple[tuple[str, float], ...] = ()
     #: which rows of the logits are an output: "all", or the "last" valid one (:mod:`.frontend.last_logits`)
     logits: str = "all"
+    #: how products with weights in blocks read activations: "auto" rounds them to 8 bits where the model allows it and
+    #: the device gains, "int8" everywhere where the device gains, "float" nowhere (:mod:`.passes.byte_products`)
+    activations: str = "auto"
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` for an unknown precision, or an unknown choice of logits or of what is widened."""
+        """Raise :class:`InputError` for an unknown choice of precision, logits, activations or what is widened."""
         check_precision(self.precision)
         check_logits(self.logits)
+        check_activations(self.activations)
         if self.widen not in WIDEN:
             raise InputError(
                 f"there is no choice '{self.widen}' of what is widened", hint=f"there are {', '.join(WIDEN)}"
@@ -87,12 +98,12 @@ class CompileOptions:
         passes = values.pop("disabled_passes", ())
         precision = check_precision(values.pop("precision", "float32"))
         widen = values.pop("widen", "auto")
-        logits = values.pop("logits", "all")
+        texts = {"logits": values.pop("logits", "all"), "activations": values.pop("activations", "auto")}
         reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
         if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
             raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')
         for name, value in values.items():
             if not isinstance(value, bool):
                 raise InputError(f"the compiler option '{name}' is true or false, not {value!r}", hint=f"{name}=false")
-        values.update(disabled_passes=tuple(passes), precision=precision, widen=widen, reached=reached, logits=logits)
+        values.update(disabled_passes=tuple(passes), precision=precision, widen=widen, reached=reached, **texts)
         return cls(**values)

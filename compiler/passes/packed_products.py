@@ -46,6 +46,7 @@ class _Weight:
     axis: int
     scale: _Blocks
     zero: _Blocks | None
+    rounds_activations: bool
 
 
 def _match(node: Node, facts: Facts) -> Match | None:
@@ -80,7 +81,9 @@ def _weight(right: Value) -> _Weight | None:
         return None
     if zero is not None and (zeros is None or (zeros.block != scales.block and zero.elements != 1)):
         return None
-    return _Weight(codes, bits, axis, scales, zeros)
+    node = value.producer
+    rounds = node is not None and node.op == "Dequantize" and node.attributes.rounds_activations
+    return _Weight(codes, bits, axis, scales, zeros, rounds)
 
 
 def _parts(value: Value) -> tuple[Value, Value, Value | None] | None:
@@ -137,6 +140,7 @@ def _pack(builder: GraphBuilder, match: Match) -> Value:
         bits=weight.bits,
         block=weight.scale.block,
         columns=columns,
+        rounds_activations=weight.rounds_activations,
     )
 
 
@@ -200,8 +204,8 @@ def _multiply_after(builder: GraphBuilder, match: Match) -> Value:
     root, value = match.root, match["value"]
     for other in match["others"]:
         value = builder.op("Mul", value, other)
-    attributes = {name: getattr(root.attributes, name) for name in ("bits", "block", "columns")}
-    result = builder.op("PackedMatMul", value, *map(root.operand, (1, 2, 3)), domain="loom", **attributes)
+    operands = [value, *map(root.operand, (1, 2, 3))]
+    (result,) = builder.emit(registry.of(root), operands, root.attributes)
     return builder.op("Mul", result, match["factor"])
 
 

@@ -17,7 +17,7 @@ from ..precision.declared_halves import declare_storage, restore_halves, widen_h
 from ..precision.float16_storage import store_halves
 from ..precision.wide_tensors import widen_tensors
 from ..rewriting.rules import Rule, apply_rules
-from . import attention, packed_products, padding, products, scales, siblings, simplify, views
+from . import attention, byte_products, packed_products, padding, products, scales, siblings, simplify, views
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
@@ -76,6 +76,11 @@ def _packed_siblings(graph: Graph, compilation: Compilation) -> int:
 def _row_factors(graph: Graph, compilation: Compilation) -> int:
     """Move factors of rows behind products with packed weights; return the number of rewrites."""
     return apply_rules(graph, packed_products.factor_rules(compilation.target), compilation)
+
+
+def _byte_products(graph: Graph, compilation: Compilation) -> int:
+    """Multiply quantised tensors as words of bytes; return the number of rewrites."""
+    return apply_rules(graph, byte_products.rules(compilation), compilation)
 
 
 def _winograd(graph: Graph, compilation: Compilation) -> int:
@@ -204,6 +209,7 @@ PIPELINE = PassManager(
         Pass("packed-products", _rules(packed_products.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass("packed-siblings", _rewrite(_packed_siblings), requires=_EXPANDED, after=("packed-products",)),
         Pass("row-factors", _rewrite(_row_factors), requires=_EXPANDED, after=("packed-siblings",)),
+        Pass("byte-products", _rewrite(_byte_products), requires=_EXPANDED, after=("row-factors",)),
         Pass("products", _rules(products.RULES + views.RULES), requires=_EXPANDED, after=("siblings",)),
         Pass(
             "common-subexpressions-again",

@@ -16,6 +16,7 @@ Packed weights join where views follow; products of them that meet share a kerne
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from ...runtime.plan.record import record
 from ..compilation import Compilation
@@ -58,7 +59,8 @@ class _Sibling:
             return (self.product.operand(0), *weight.shape[:-1], self.addend is None)
         attributes, (scale, zero) = self.product.attributes, map(self.product.operand, (2, 3))
         number = None if zero.rank else repr(known_numbers(zero))
-        kind = attributes.bits, attributes.block, scale.dtype.name, scale.storage, zero.dtype.name, zero.storage, number
+        form = attributes.bits, attributes.block, attributes.rounds_activations
+        kind = *form, scale.dtype.name, scale.storage, zero.dtype.name, zero.storage, number
         return (self.product.operand(0), kind, weight.shape[1:], self.addend is None)
 
 
@@ -195,6 +197,5 @@ def _packed_product(builder: GraphBuilder, products: Sequence[Node]) -> Value:
     for position in (1, 2, 3):
         parts = [product.operand(position) for product in products]
         operands.append(builder.op("Concat", *parts, axis=0) if parts[0].rank else parts[0])
-    columns = sum(product.attributes.columns for product in products)
-    sizes = {"bits": first.attributes.bits, "block": first.attributes.block, "columns": columns}
-    return builder.op("PackedMatMul", first.operand(0), *operands, domain="loom", **sizes)
+    attributes = replace(first.attributes, columns=sum(product.attributes.columns for product in products))
+    return builder.emit(registry.of(first), [first.operand(0), *operands], attributes)[0]

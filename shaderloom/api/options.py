@@ -78,8 +78,8 @@ _INSTEAD = {
 
 @dataclass(slots=True)
 class SessionOptions:
-    """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen`` and ``logits``
-    besides.
+    """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen``, ``logits`` and
+    ``activations`` besides.
 
     Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
     :class:`InputError`.
@@ -95,6 +95,8 @@ class SessionOptions:
     widen: str = "auto"
     #: "all", or "last": the logits of a decoder are one row, that of the last valid position; see docs/guide/logits.md
     logits: str = "all"
+    #: "auto", "float" or "int8": how products with weights in blocks read activations; see docs/guide/precision.md
+    activations: str = "auto"
     intra_op_num_threads: int = 0
     inter_op_num_threads: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
@@ -177,6 +179,8 @@ class SessionOptions:
             options["widen"] = self.widen
         if self.logits != "all":
             options["logits"] = self.logits
+        if self.activations != "auto":
+            options["activations"] = self.activations
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
@@ -210,10 +214,12 @@ def _tuning(value: bool | float) -> bool | float:
     return value
 
 
-def _one_of(name: str, one: str, other: str) -> Callable[[Any], str]:
+def _one_of(name: str, *choices: str) -> Callable[[Any], str]:
+    *others, last = map(repr, choices)
+
     def check(value: Any) -> str:
-        if value not in (one, other):
-            raise InputError(f"{name} is '{one}' or '{other}', not {value!r}")
+        if value not in choices:
+            raise InputError(f"{name} is {', '.join(others)} or {last}, not {value!r}")
         return str(value)
 
     return check
@@ -221,6 +227,7 @@ def _one_of(name: str, one: str, other: str) -> Callable[[Any], str]:
 
 #: Options whose values are checked when they are set
 _CHECKED: dict[str, Callable[[Any], Any]] = {
+    "activations": _one_of("activations", "auto", "float", "int8"),
     "logits": _one_of("logits", "all", "last"),
     "precision": check_precision,
     "tune": _tuning,

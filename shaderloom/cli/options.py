@@ -105,9 +105,17 @@ class Logits(StrEnum):
     last = "last"
 
 
+class Activations(StrEnum):
+    """Values of ``--activations``."""
+
+    auto = "auto"
+    float = "float"
+    int8 = "int8"
+
+
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions(OptionGroup):
-    """Options of the storage of floats, and of the rows that are stored."""
+    """Options of the storage of floats, of the rows that are stored, and of what products read."""
 
     f16: Annotated[
         bool, typer.Option("--f16", help="Store weights and activations in half precision where they fit.")
@@ -122,6 +130,13 @@ class StorageOptions(OptionGroup):
         Logits,
         typer.Option("--logits", help="last: the logits of a decoder are one row, that of the last valid position."),
     ] = Logits.all
+    activations: Annotated[
+        Activations,
+        typer.Option(
+            "--activations",
+            help="Round activations of products with weights in blocks to 8 bits: auto: where the model allows it.",
+        ),
+    ] = Activations.auto
 
     @property
     def storage(self) -> dict[str, Any]:
@@ -130,6 +145,7 @@ class StorageOptions(OptionGroup):
             "precision": "float16" if self.f16 else "float32",
             "widen": self.widen.value,
             "logits": self.logits.value,
+            "activations": self.activations.value,
         }
         return {name: value for name, value in stated.items() if value not in ("float32", "auto", "all")}
 

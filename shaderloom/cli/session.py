@@ -43,7 +43,8 @@ def open_session(
         if dynamic != "auto":
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if storage.storage:
-            option = {"precision": "--f16", "widen": "--widen", "logits": "--logits"}[next(iter(storage.storage))]
+            name = next(iter(storage.storage))
+            option = "--f16" if name == "precision" else f"--{name}"
             raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
         return load_bundle(model, device=device, progress=progress, trust=trust)
     if trust:

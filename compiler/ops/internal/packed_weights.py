@@ -52,11 +52,15 @@ class PackCodesAttributes:
 
 @record
 class PackedMatMulAttributes:
-    """``columns`` are those of the result; ``block`` neighbours along K share a scale."""
+    """``columns`` are those of the result; ``block`` neighbours along K share a scale.
+
+    ``rounds_activations``: the model allows that activations are rounded to 8 bits, with a scale for each block.
+    """
 
     bits: int
     block: int
     columns: int
+    rounds_activations: bool = False
 
 
 def _inside(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
@@ -124,7 +128,7 @@ def _infer_product(node: Node) -> Inferred:
     return [(value.dtype, (*value.shape[:-1], attributes.columns))]
 
 
-def _rows(packed: np.ndarray, columns: int) -> np.ndarray:
+def packed_rows(packed: np.ndarray, columns: int) -> np.ndarray:
     """Return [N, ...] of a packed [N / 4, ..., 4]."""
     return packed.transpose(0, 2, 1).reshape(-1, packed.shape[1])[:columns]
 
@@ -132,13 +136,16 @@ def _rows(packed: np.ndarray, columns: int) -> np.ndarray:
 def packed_weight(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
     """Return the weight [N, K] of a ``PackedMatMul``, whose zero points are the last operand."""
     attributes: PackedMatMulAttributes = node.attributes
-    words = _rows(operands[1], attributes.columns)
+    words = packed_rows(operands[1], attributes.columns)
     shifts = np.arange(0, WORD_BITS, attributes.bits, dtype=np.uint32)
     codes = ((words[..., None] >> shifts) & ((1 << attributes.bits) - 1)).reshape(len(words), -1)
-    scales, zeros = (
-        _rows(each, attributes.columns).repeat(attributes.block, axis=1)[:, : codes.shape[1]] if each.ndim else each
-        for each in operands[2:4]
-    )
+
+    def of_codes(parameter: np.ndarray) -> np.ndarray:
+        if not parameter.ndim:
+            return parameter
+        return packed_rows(parameter, attributes.columns).repeat(attributes.block, axis=1)[:, : codes.shape[1]]
+
+    scales, zeros = map(of_codes, operands[2:4])
     return np.asarray((codes.astype(np.float32) - zeros.astype(np.float32)) * scales.astype(np.float32))
 
 

@@ -87,7 +87,8 @@ def _ints(*values: int) -> np.ndarray:
 
 @record
 class MatMulNBitsAttributes:
-    """``accuracy_level`` and ``weight_prepacked`` are hints to other runtimes' kernels."""
+    """With an ``accuracy_level`` of 4 activations may be rounded to 8 bits; ``weight_prepacked`` is a hint to another
+    runtime's kernels."""
 
     K: int
     N: int
@@ -162,7 +163,8 @@ def _expand_matmul_nbits(builder: Builder, node: Node) -> Sequence[Value]:
         difference = builder.op("Sub", builder.op("Cast", numbers, to=scales.dtype.onnx), zeros)
         weight = builder.op("Mul", difference, scales)
     else:
-        weight = dequantize(builder, numbers, scales, zeros, scales.dtype)
+        rounds = attributes.accuracy_level == 4
+        weight = dequantize(builder, numbers, scales, zeros, scales.dtype, rounds_activations=rounds)
     weight = in_type(builder, builder.op("Transpose", weight, perm=(1, 0)), value.dtype)
     result = builder.op("MatMul", value, weight)
     return [result if bias is None else builder.op("Add", result, bias)]

@@ -40,11 +40,13 @@ class ConversionAttributes:
     """``to`` is the ONNX code of the result's element type.
 
     ``precision`` names the float type whose quotient, or product, is rounded to; ``saturate`` concerns 8-bit floats.
+    ``rounds_activations``: products with the result may round the other factor to 8 bits, with a scale for each block.
     """
 
     to: int
     precision: str = "float32"
     saturate: int = 1
+    rounds_activations: bool = False
 
 
 def _infer_conversion(node: Node) -> Inferred:
@@ -130,11 +132,18 @@ def quantize(
 
 
 def dequantize(
-    builder: Builder, value: Value, scale: Value, zero_point: Value | None, target: DType = FLOAT32
+    builder: Builder,
+    value: Value,
+    scale: Value,
+    zero_point: Value | None,
+    target: DType = FLOAT32,
+    *,
+    rounds_activations: bool = False,
 ) -> Value:
     """Dequantise ``value`` to the float type ``target``; scale and zero point broadcast to it."""
     operands = [value, scale] if zero_point is None else [value, scale, zero_point]
-    return builder.op("Dequantize", *operands, domain="loom", to=target.onnx)
+    attributes = {"to": target.onnx, "rounds_activations": rounds_activations}
+    return builder.op("Dequantize", *operands, domain="loom", **attributes)
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,123 @@
+"""Products of bytes: four signed integers of 8 bits in a word, multiplied with four others at a time.
+
+``loom.PackBytes`` packs integers along the last axis to words, the first in the low bits; unsigned ones less 128.
+With a ``stride`` the bytes of a word are terms so far apart, and the words of ``4 stride`` neighbours follow each
+other: the order in which masks and shifts take codes of fewer bits out of their words.
+
+``loom.ByteMatMul`` multiplies words of activations [..., M, W] by those of a weight [N / 4, W, 4], in the order of
+:mod:`.packed_weights`: exactly, to integers of 32 bits.  With scales of activations [..., M, groups] it multiplies by a
+weight of blocks, whose words, scales and zero points are those of ``loom.PackedMatMul``, to floats: the sum of each
+group of terms is exact, then scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....runtime.plan.dtypes import FLOAT32, INT32, UINT32
+from ....runtime.plan.record import record
+from ...ir.graph import Node
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from ..checks import FLOATS
+from ..registry import Inferred, Read, register
+from .packed_weights import packed_rows, packed_weight
+
+_BYTES = frozenset({"int8", "uint8"})
+#: Bytes of a word
+WORD_BYTES = 4
+#: Terms of a group of activations at the most; their sum of products of bytes is exact as a float of 23 bits
+MOST_GROUP = 128
+
+
+@record
+class PackBytesAttributes:
+    """``stride`` is the distance of the terms in a word; with more than 1 their number is a multiple of 4 strides."""
+
+    stride: int = 1
+
+
+@record
+class ByteMatMulAttributes:
+    """``columns`` are those of the result.
+
+    ``block`` terms share a scale of the weight, whose codes have ``bits`` bits, and ``group`` terms one of the
+    activations; 0: there are no scales, and the weight is signed bytes.
+    """
+
+    columns: int
+    bits: int = 8
+    block: int = 0
+    group: int = 0
+
+    @property
+    def stride(self) -> int:
+        """Distance of the terms in a word of activations (``PackBytes``)."""
+        return 8 // self.bits
+
+
+def _infer_bytes(node: Node) -> Inferred:
+    shape = node.operand(0).shape
+    return [(UINT32, (*shape[:-1], ix.ceildiv(shape[-1], WORD_BYTES)))]
+
+
+def _read_bytes(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    *outer, word = coordinates
+    size, signed = node.operand(0).shape[-1], node.operand(0).dtype.compute == "i32"
+    stride = node.attributes.stride
+    first = ix.add(ix.multiply(ix.floordiv(word, stride), WORD_BYTES * stride), ix.modulo(word, stride))
+    result = ex.const(0, "u32")
+    for place in range(WORD_BYTES):
+        at = ix.add(first, place * stride)
+        code = ex.cast(read(0, (*outer, at)), "u32")
+        code = ex.binary("and", code, ex.const(255, "u32")) if signed else ex.binary("xor", code, ex.const(128, "u32"))
+        code = ex.guard(ex.in_range(at, 0, size), code, ex.const(0, "u32"))
+        result = ex.binary("or", result, ex.binary("shl", code, ex.const(8 * place, "u32"))) if place else code
+    return result
+
+
+register(
+    name="PackBytes",
+    domain="loom",
+    infer=_infer_bytes,
+    attributes=PackBytesAttributes,
+    gather=_read_bytes,
+    reads=WORD_BYTES,
+    types=(_BYTES,),
+)
+
+
+def _infer_product(node: Node) -> Inferred:
+    dtype = FLOAT32 if node.attributes.group else INT32
+    return [(dtype, (*node.operand(0).shape[:-1], node.attributes.columns))]
+
+
+def signed_bytes(words: np.ndarray) -> np.ndarray:
+    """Return the bytes [..., 4 W] of words [..., W], as integers of 32 bits."""
+    return np.ascontiguousarray(words).view(np.int8).astype(np.int32)
+
+
+def byte_product(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the result of a ``ByteMatMul``."""
+    attributes: ByteMatMulAttributes = node.attributes
+    left = signed_bytes(operands[0])
+    left = left.reshape(*left.shape[:-1], -1, attributes.stride, WORD_BYTES).swapaxes(-1, -2).reshape(left.shape)
+    if not attributes.group:
+        return np.asarray(left @ signed_bytes(packed_rows(operands[1], attributes.columns)).T)
+    scale = operands[2].repeat(attributes.group, axis=-1)
+    weight = packed_weight(node, [operands[0], operands[1], operands[3], operands[4]])
+    return np.asarray((left * scale) @ weight.T, np.float32)
+
+
+register(
+    name="ByteMatMul",
+    domain="loom",
+    infer=_infer_product,
+    attributes=ByteMatMulAttributes,
+    family="byte_gemm",
+    types=(frozenset({"uint32"}), frozenset({"uint32"}), frozenset({"float32"}), FLOATS, FLOATS | {"uint8"}),
+)
