@@ -19,6 +19,7 @@ and masks are in the score.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from ..tuning import attention_tiles
-from ..tuning.attention_tiles import FEW_ROWS, RowAttention, TileAttention
+from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, RowAttention, TileAttention
 from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
 from .config_key import extent
@@ -67,8 +68,9 @@ def _build(context: GroupContext) -> BuiltKernel:
         a=hooks.node.operand(1).dtype.name,
         y=context.group.output.dtype.name,
     )
-    sizes = (batch, m, n, hooks.key_size, hooks.value_size, groups)
-    tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, *sizes), hooks.rounds)
+    element = hooks.node.operand(1).dtype.itemsize
+    problem = AttentionProblem(batch, m, n, hooks.key_size, hooks.value_size, groups, element)
+    tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, problem), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
@@ -78,7 +80,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             Draft(
                 "attention_row",
                 tile,
-                hooks.all(),
+                hooks.all(tile),
                 dims=dims,
                 workgroup=(tile.threads, 1, 1),
                 grid=(ix.ceildiv(hooks.m_size, tile.rows), hooks.batch_size, hooks.parts),
@@ -94,7 +96,7 @@ def _build(context: GroupContext) -> BuiltKernel:
         Draft(
             "attention_tile",
             tile,
-            hooks.all(),
+            hooks.all(tile),
             dims=dims,
             workgroup=(tile.threads, 1, 1),
             grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
@@ -162,7 +164,13 @@ class AttentionHooks:
         block = 1 + 2 * -(-tile.block // tile.threads) + highest + -(-tile.block // slices)
         return -(-keys // tile.block) * block + tile.rows * (slices + -(-self.key_vectors // tile.threads))
 
-    def all(self) -> list[Hook]:
+    def all(self, tile: attention_tiles.AttentionTile) -> list[Hook]:
+        hooks = self._all()
+        if isinstance(tile, RowAttention) and tile.ahead:  # what waits in registers stays packed
+            hooks = [replace(hook, held=hook.name in ("load_k", "load_v")) for hook in hooks]
+        return hooks
+
+    def _all(self) -> list[Hook]:
         ranges = self._ranges()
         if self.scores is None:
             return [*ranges, self._score(), self._load_v(), self._store()]

@@ -23,7 +23,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import Facts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
-from ..tuning.attention_tiles import FEW_ROWS, attention_parts, attention_reason
+from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
 from .patterns import is_filled_with, known_numbers, produced_by, view
 
 #: Head sizes that a thread group can hold
@@ -177,7 +177,7 @@ def _rewrite(target: Target, builder: GraphBuilder, match: Match) -> Value:
         values = view(builder, values, (*values.shape[:-3], *values.shape[-2:]))
     *heads, rows, size = (*scores.shape[:-1], ix.number(result.shape[-1]))
     batch, m, n = (ix.bounds(extent)[1] for extent in (ix.product(heads), rows, values.shape[-2]))
-    parts = attention_parts(target, batch, m, n, size, groups=groups, element=_element_bytes(values))
+    parts = attention_parts(target, AttentionProblem(batch, m, n, size, size, groups, _element_bytes(values)))
     attributes |= {"zero_rows": softmax.zero_rows, "parts": parts, "groups": groups}
     output = builder.op("SoftmaxProduct", scores, values, *ranges, domain="loom", **attributes)
     if parts > 1:

@@ -16,6 +16,11 @@ MOST_ROWS = 8
 _QUERY_VECTORS = 32
 #: Threads that share a key, at most, and the vectors that are left for each, at least
 _ACROSS, _OWN_VECTORS = 8, 2
+#: Vectors of keys that a thread fetches at once, and of values as many
+_FETCHED_VECTORS = 8
+#: Bytes of keys and values, counted once for each query, that a GPU's cache delivers in less time than a shared
+#: workgroup takes to compute with them
+_CACHED_BYTES = 16 << 20
 
 
 @record
@@ -59,6 +64,7 @@ class RowAttention:
     block.  Then the threads share the vectors of the result and, in slices, the keys of the block.
 
     ``registers``: each thread keeps its vectors of the queries to itself, rather than in workgroup memory alone.
+    ``ahead``: it fetches its values of a block with its keys, before the scores are known.
     """
 
     threads: int
@@ -66,6 +72,7 @@ class RowAttention:
     across: int = 1
     keys: int = 1
     registers: bool = False
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         if self.threads & (self.threads - 1) or not 8 <= self.threads <= 256:
@@ -113,21 +120,46 @@ _TILES = (
 )
 
 
-def attention_tiles(
-    target: Target, batch: int, m: int, n: int, key_size: int, value_size: int, groups: int = 1
-) -> list[AttentionTile]:
-    """Return the form that a rule chooses, then all others that the device can run.
+@record
+class AttentionProblem:
+    """``batch`` heads of ``m`` rows, those of ``groups`` heads of queries, and ``n`` keys.
 
-    The problem is ``batch`` heads of ``m`` rows, those of ``groups`` heads of queries, and ``n`` keys; sizes of dynamic
-    dimensions are upper bounds.
+    Sizes of dynamic dimensions are upper bounds.  ``element`` is the number of bytes of an element of keys and values.
     """
-    vectors = ceil(key_size / LANES), ceil(value_size / LANES)
+
+    batch: int
+    m: int
+    n: int
+    key_size: int
+    value_size: int
+    groups: int = 1
+    element: int = 4
+
+    @property
+    def has_few_rows(self) -> bool:
+        return self.m <= FEW_ROWS * self.groups
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the keys and values of one head."""
+        return self.n * (self.key_size + self.value_size) * self.element
+
+    def rows(self, target: Target) -> int:
+        """Return the rows of a workgroup for few queries: those that share keys, unless a cache serves each of them."""
+        if target.uses_workgroup_memory and self.batch * self.m * self.bytes <= _CACHED_BYTES:
+            return 1
+        return ceil(self.m / ceil(self.m / MOST_ROWS)) if self.m else 1
+
+
+def attention_tiles(target: Target, problem: AttentionProblem) -> list[AttentionTile]:
+    """Return the form that a rule chooses, then all others that the device can run."""
+    vectors = ceil(problem.key_size / LANES), ceil(problem.value_size / LANES)
     memory = target.limit("max-compute-workgroup-storage-size")
     candidates: list[AttentionTile]
-    if m <= FEW_ROWS * groups:
-        candidates = [*_row_tiles(target, m, n, *vectors)]
+    if problem.has_few_rows:
+        candidates = [*_row_tiles(target, problem, *vectors)]
     else:
-        candidates = [_best_tile(target, batch, m, vectors, memory), *_TILES]
+        candidates = [_best_tile(target, problem.batch, problem.m, vectors, memory), *_TILES]
     return [tile for tile in dict.fromkeys(candidates) if tile.workgroup_bytes(*vectors) <= memory] or candidates[:1]
 
 
@@ -139,25 +171,29 @@ def _best_tile(target: Target, batch: int, m: int, vectors: tuple[int, int], mem
     return next(tile for tile in fitting if tile.block == min(16, fitting[0].block)) if fitting else _TILES[-1]
 
 
-def _row_tiles(target: Target, m: int, n: int, key_vectors: int, value_vectors: int) -> list[RowAttention]:
+def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, value_vectors: int) -> list[RowAttention]:
     """Return forms for few queries, the best first."""
-    rows = ceil(m / ceil(m / MOST_ROWS)) if m else 1
-    threads = _row_threads(target, n, value_vectors)
+    rows = problem.rows(target)
+    threads = _row_threads(target, problem.n, value_vectors)
+    if not target.uses_workgroup_memory:
+        return [_row_tile(threads * 2**k, r, 1, 1, key_vectors) for k in (0, 1) for r in (rows, ceil(rows / 2))]
     across = 1
-    if target.uses_workgroup_memory:
-        while across < _ACROSS and across * 2 * _OWN_VECTORS <= key_vectors:
-            across *= 2
-    forms = [
-        (count, taken, shared)
-        for count in (threads, threads // 2, threads * 2)
-        for taken in (rows, ceil(rows / 2))
-        for shared in dict.fromkeys((across, max(across // 2, 1)))
-        if max(8, value_vectors) <= count <= target.max_workgroup_threads and shared <= count
-    ]
+    while across < _ACROSS and across * 2 * _OWN_VECTORS <= key_vectors:
+        across *= 2
+    own = max(ceil(key_vectors / across), 1)
     return [
-        RowAttention(count, taken, shared, 1, taken * ceil(key_vectors / shared) <= _QUERY_VECTORS)
-        for count, taken, shared in forms
+        _row_tile(count, taken, across, keys, key_vectors, ahead=taken == 1)
+        for count in (threads, threads // 2, threads * 2)
+        for taken in dict.fromkeys((rows, ceil(rows / 2), 1))
+        for keys in dict.fromkeys((max(min(_FETCHED_VECTORS // own, 4), 1) if taken == 1 else 1, 2, 1))
+        if max(8, value_vectors, across) <= count <= target.max_workgroup_threads
     ]
+
+
+def _row_tile(
+    threads: int, rows: int, across: int, keys: int, key_vectors: int, *, ahead: bool = False
+) -> RowAttention:
+    return RowAttention(threads, rows, across, keys, rows * ceil(key_vectors / across) <= _QUERY_VECTORS, ahead)
 
 
 def _row_threads(target: Target, n: int, value_vectors: int) -> int:
@@ -169,18 +205,13 @@ def _row_threads(target: Target, n: int, value_vectors: int) -> int:
     return threads
 
 
-def attention_parts(
-    target: Target, batch: int, m: int, n: int, value_size: int, *, groups: int = 1, element: int = 4
-) -> int:
-    """Return the number of workgroups that share the keys of one query; the second pass must pay for its call.
-
-    ``element`` is the number of bytes of an element of keys and values.
-    """
-    if not isinstance(target.costs, WorkgroupCosts) or m > FEW_ROWS * groups:
+def attention_parts(target: Target, problem: AttentionProblem) -> int:
+    """Return the number of workgroups that share the keys of one query; the second pass must pay for its call."""
+    if not isinstance(target.costs, WorkgroupCosts) or not problem.has_few_rows:
         return 1
     costs = target.costs.attention
-    whole = n * 2 * element * value_size * costs.byte
-    free = 2 * target.busy_workgroups // max(batch * ceil(m / MOST_ROWS), 1)
+    whole = problem.bytes * costs.byte
+    free = 2 * target.busy_workgroups // max(problem.batch * ceil(problem.m / problem.rows(target)), 1)
 
     def cost(parts: int) -> float:
         return whole / parts + (costs.merge + costs.merge_part * parts if parts > 1 else 0.0)

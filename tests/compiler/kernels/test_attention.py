@@ -10,7 +10,7 @@ from onnx import helper
 
 from shaderloom.compiler.remarks import Remark
 from shaderloom.compiler.target import target_of
-from shaderloom.compiler.tuning.attention_tiles import attention_parts
+from shaderloom.compiler.tuning.attention_tiles import AttentionProblem, attention_parts
 from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.plan import Plan
 
@@ -181,13 +181,14 @@ def test_rows_without_keys_in_parts(each_device, low: float):
     check(each_device, model, feeds, calls=2)
 
 
-@pytest.mark.parametrize(("keys", "parts"), [(1, 1), (513, 1), (600, 1), (1024, 7), (2049, 10), (9000, 16)])
+@pytest.mark.parametrize(("keys", "parts"), [(1, 1), (513, 1), (600, 1), (1024, 7), (2049, 10), (9000, 21)])
 def test_parts_pay_for_their_call(keys: int, parts: int):
     """The best numbers that were measured for heads of 32 elements; never more workgroups than a GPU runs at once."""
     target = target_of(replace(WEB, kind="discrete"))
-    assert attention_parts(target, 8, 1, keys, 32) == parts
-    assert attention_parts(target, 256, 1, keys, 32) == 1
-    assert attention_parts(target_of(replace(WEB, kind="cpu")), 8, 1, keys, 32) == 1
+    assert attention_parts(target, AttentionProblem(8, 1, keys, 32, 32)) == parts
+    assert attention_parts(target, AttentionProblem(8, 1, 2 * keys, 32, 32, element=2)) == parts
+    assert attention_parts(target, AttentionProblem(256, 1, keys, 32, 32)) == 1
+    assert attention_parts(target_of(replace(WEB, kind="cpu")), AttentionProblem(8, 1, keys, 32, 32)) == 1
 
 
 def test_dynamic_keys_in_parts(device):

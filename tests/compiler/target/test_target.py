@@ -19,7 +19,12 @@ from shaderloom.compiler.target import (
     target_of,
 )
 from shaderloom.compiler.tuning import gemm_tiles
-from shaderloom.compiler.tuning.attention_tiles import attention_parts, attention_reason, attention_tiles
+from shaderloom.compiler.tuning.attention_tiles import (
+    AttentionProblem,
+    attention_parts,
+    attention_reason,
+    attention_tiles,
+)
 from shaderloom.compiler.tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tiles
 from shaderloom.compiler.tuning.winograd_tiles import WinogradProblem, tile_outputs
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
@@ -128,8 +133,11 @@ def test_what_the_measured_targets_choose() -> None:
         DepthwiseTile(8, 8, 1),
         DepthwiseTile(8, 32, 2),
     ]
-    assert [attention_parts(each, 8, 1, 1024, 64) for each in (lavapipe, nvidia)] == [1, 10]
-    assert [attention_tiles(each, 8, 1, 1024, 64, 64)[0].threads for each in (lavapipe, nvidia)] == [16, 256]
+    assert [attention_parts(each, AttentionProblem(8, 1, 1024, 64, 64)) for each in (lavapipe, nvidia)] == [1, 10]
+    assert [attention_tiles(each, AttentionProblem(8, 1, 1024, 64, 64))[0].threads for each in (lavapipe, nvidia)] == [
+        16,
+        256,
+    ]
     assert [attention_reason(each, 128) is None for each in (lavapipe, nvidia)] == [False, True]
 
 

@@ -16,12 +16,12 @@ fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
   return x3[(batch * 8 + n * 16 + step)];
 }
 fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 144 + part * 9 + step)] = value;
+  y[(batch * 189 + part * 9 + step)] = value;
 }
 
 var<workgroup> queries: array<vec4<f32>, 8>;
-var<workgroup> partials: array<f32, 288>;
-var<workgroup> powers: array<f32, 64>;
+var<workgroup> partials: array<f32, 1152>;
+var<workgroup> powers: array<f32, 256>;
 var<workgroup> tops: array<f32, 8>;
 var<workgroup> totals: array<f32, 256>;
 var<workgroup> sums: array<vec4<f32>, 256>;
@@ -45,19 +45,62 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var total0 = 0.0;
   var sum0 = vec4<f32>();
   let part = i32(group.z);
-  let stop = min((part + 1) * 563, 9000);
-  for (var start = part * 563; start < stop; start += 64) {
+  let stop = min((part + 1) * 429, 9000);
+  for (var start = part * 429; start < stop; start += 256) {
     let n0 = min(start + team, stop - 1);
     let key0_0 = load_k(batch, n0, lane + 0);
     let key0_1 = load_k(batch, n0, lane + 4);
+    let n1 = min(start + team + 64, stop - 1);
+    let key1_0 = load_k(batch, n1, lane + 0);
+    let key1_1 = load_k(batch, n1, lane + 4);
+    let n2 = min(start + team + 128, stop - 1);
+    let key2_0 = load_k(batch, n2, lane + 0);
+    let key2_1 = load_k(batch, n2, lane + 4);
+    let n3 = min(start + team + 192, stop - 1);
+    let key3_0 = load_k(batch, n3, lane + 0);
+    let key3_1 = load_k(batch, n3, lane + 4);
+    let value0 = load_v(batch, min(start + slice + 0, stop - 1), vector);
+    let value1 = load_v(batch, min(start + slice + 32, stop - 1), vector);
+    let value2 = load_v(batch, min(start + slice + 64, stop - 1), vector);
+    let value3 = load_v(batch, min(start + slice + 96, stop - 1), vector);
+    let value4 = load_v(batch, min(start + slice + 128, stop - 1), vector);
+    let value5 = load_v(batch, min(start + slice + 160, stop - 1), vector);
+    let value6 = load_v(batch, min(start + slice + 192, stop - 1), vector);
+    let value7 = load_v(batch, min(start + slice + 224, stop - 1), vector);
     {
+      let part0 = key0_0;
+      let part1 = key0_1;
       var product0 = vec4<f32>();
-      product0 = fma(query0_0, key0_0, product0);
-      product0 = fma(query0_1, key0_1, product0);
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
       partials[(0 + lane) * 72 + team] = (product0.x + product0.y) + (product0.z + product0.w);
     }
+    {
+      let part0 = key1_0;
+      let part1 = key1_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(4 + lane) * 72 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
+    {
+      let part0 = key2_0;
+      let part1 = key2_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(8 + lane) * 72 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
+    {
+      let part0 = key3_0;
+      let part1 = key3_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(12 + lane) * 72 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
     workgroupBarrier();
-    if (local < 64) { let key = local;
+    { let key = local;
       let n = min(start + key, stop - 1);
       var product0 = 0.0;
       product0 += partials[(0 + key / 64) * 288 + 0 + key % 64];
@@ -69,8 +112,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     for (var place = local; place < 8; place += 256) {
       var top = -3.4028234e38;
-      for (var key = 0; key < 8; key++) {
-        top = max(top, powers[place * 8 + key]);
+      for (var key = 0; key < 32; key++) {
+        top = max(top, powers[place * 32 + key]);
       }
       tops[place] = top;
     }
@@ -87,20 +130,62 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let factor0 = exp(before0 - highest0);
     total0 *= factor0;
     sum0 *= factor0;
-    if (local < 64) { let key = local;
+    { let key = local;
       let n = start + key;
       let power0 = powers[0 + key];
       powers[0 + key] = select(0.0, select(exp(power0 - highest0), power0, (bitcast<u32>(power0) & 0x7fffffffu) > 0x7f800000u), n < stop);
     }
     workgroupBarrier();
     if (slice < 32) {
-      let count = min(64, stop - start);
-      for (var key = slice; key < count; key += 32) {
-        let value = load_v(batch, start + key, vector);
-        let weight0 = powers[0 + key];
+      let count = min(256, stop - start);
+      if (slice + 0 < count) {
+        let value = value0;
+        let weight0 = powers[0 + slice + 0];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
-      }
+}
+      if (slice + 32 < count) {
+        let value = value1;
+        let weight0 = powers[0 + slice + 32];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 64 < count) {
+        let value = value2;
+        let weight0 = powers[0 + slice + 64];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 96 < count) {
+        let value = value3;
+        let weight0 = powers[0 + slice + 96];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 128 < count) {
+        let value = value4;
+        let weight0 = powers[0 + slice + 128];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 160 < count) {
+        let value = value5;
+        let weight0 = powers[0 + slice + 160];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 192 < count) {
+        let value = value6;
+        let weight0 = powers[0 + slice + 192];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 224 < count) {
+        let value = value7;
+        let weight0 = powers[0 + slice + 224];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
     }
     workgroupBarrier();
   }

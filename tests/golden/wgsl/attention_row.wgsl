@@ -20,8 +20,9 @@ fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
 }
 
 var<workgroup> queries: array<vec4<f32>, 8>;
-var<workgroup> partials: array<f32, 96>;
-var<workgroup> powers: array<f32, 16>;
+var<workgroup> partials: array<f32, 384>;
+var<workgroup> powers: array<f32, 64>;
+var<workgroup> tops: array<f32, 8>;
 var<workgroup> totals: array<f32, 64>;
 var<workgroup> sums: array<vec4<f32>, 64>;
 
@@ -44,18 +45,61 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var total0 = 0.0;
   var sum0 = vec4<f32>();
   let stop = 40;
-  for (var start = 0; start < stop; start += 16) {
+  for (var start = 0; start < stop; start += 64) {
     let n0 = min(start + team, stop - 1);
     let key0_0 = load_k(batch, n0, lane + 0);
     let key0_1 = load_k(batch, n0, lane + 4);
+    let n1 = min(start + team + 16, stop - 1);
+    let key1_0 = load_k(batch, n1, lane + 0);
+    let key1_1 = load_k(batch, n1, lane + 4);
+    let n2 = min(start + team + 32, stop - 1);
+    let key2_0 = load_k(batch, n2, lane + 0);
+    let key2_1 = load_k(batch, n2, lane + 4);
+    let n3 = min(start + team + 48, stop - 1);
+    let key3_0 = load_k(batch, n3, lane + 0);
+    let key3_1 = load_k(batch, n3, lane + 4);
+    let value0 = load_v(batch, min(start + slice + 0, stop - 1), vector);
+    let value1 = load_v(batch, min(start + slice + 8, stop - 1), vector);
+    let value2 = load_v(batch, min(start + slice + 16, stop - 1), vector);
+    let value3 = load_v(batch, min(start + slice + 24, stop - 1), vector);
+    let value4 = load_v(batch, min(start + slice + 32, stop - 1), vector);
+    let value5 = load_v(batch, min(start + slice + 40, stop - 1), vector);
+    let value6 = load_v(batch, min(start + slice + 48, stop - 1), vector);
+    let value7 = load_v(batch, min(start + slice + 56, stop - 1), vector);
     {
+      let part0 = key0_0;
+      let part1 = key0_1;
       var product0 = vec4<f32>();
-      product0 = fma(query0_0, key0_0, product0);
-      product0 = fma(query0_1, key0_1, product0);
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
       partials[(0 + lane) * 24 + team] = (product0.x + product0.y) + (product0.z + product0.w);
     }
+    {
+      let part0 = key1_0;
+      let part1 = key1_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(4 + lane) * 24 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
+    {
+      let part0 = key2_0;
+      let part1 = key2_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(8 + lane) * 24 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
+    {
+      let part0 = key3_0;
+      let part1 = key3_1;
+      var product0 = vec4<f32>();
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      partials[(12 + lane) * 24 + team] = (product0.x + product0.y) + (product0.z + product0.w);
+    }
     workgroupBarrier();
-    if (local < 16) { let key = local;
+    { let key = local;
       let n = min(start + key, stop - 1);
       var product0 = 0.0;
       product0 += partials[(0 + key / 16) * 96 + 0 + key % 16];
@@ -65,28 +109,82 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       powers[0 + key] = score(batch, m0, n, product0);
     }
     workgroupBarrier();
-    let before0 = highest0;
-    for (var key = 0; key < 16; key++) {
-      highest0 = max(highest0, powers[0 + key]);
+    for (var place = local; place < 8; place += 64) {
+      var top = -3.4028234e38;
+      for (var key = 0; key < 8; key++) {
+        top = max(top, powers[place * 8 + key]);
+      }
+      tops[place] = top;
     }
+    workgroupBarrier();
+    let before0 = highest0;
+    highest0 = max(highest0, tops[0]);
+    highest0 = max(highest0, tops[1]);
+    highest0 = max(highest0, tops[2]);
+    highest0 = max(highest0, tops[3]);
+    highest0 = max(highest0, tops[4]);
+    highest0 = max(highest0, tops[5]);
+    highest0 = max(highest0, tops[6]);
+    highest0 = max(highest0, tops[7]);
     let factor0 = exp(before0 - highest0);
     total0 *= factor0;
     sum0 *= factor0;
-    workgroupBarrier();
-    if (local < 16) { let key = local;
+    { let key = local;
       let n = start + key;
       let power0 = powers[0 + key];
       powers[0 + key] = select(0.0, select(exp(power0 - highest0), power0, (bitcast<u32>(power0) & 0x7fffffffu) > 0x7f800000u), n < stop);
     }
     workgroupBarrier();
     if (slice < 8) {
-      let count = min(16, stop - start);
-      for (var key = slice; key < count; key += 8) {
-        let value = load_v(batch, start + key, vector);
-        let weight0 = powers[0 + key];
+      let count = min(64, stop - start);
+      if (slice + 0 < count) {
+        let value = value0;
+        let weight0 = powers[0 + slice + 0];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
-      }
+}
+      if (slice + 8 < count) {
+        let value = value1;
+        let weight0 = powers[0 + slice + 8];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 16 < count) {
+        let value = value2;
+        let weight0 = powers[0 + slice + 16];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 24 < count) {
+        let value = value3;
+        let weight0 = powers[0 + slice + 24];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 32 < count) {
+        let value = value4;
+        let weight0 = powers[0 + slice + 32];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 40 < count) {
+        let value = value5;
+        let weight0 = powers[0 + slice + 40];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 48 < count) {
+        let value = value6;
+        let weight0 = powers[0 + slice + 48];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
+      if (slice + 56 < count) {
+        let value = value7;
+        let weight0 = powers[0 + slice + 56];
+        total0 += weight0;
+        sum0 = fma(vec4<f32>(weight0), value, sum0);
+}
     }
     workgroupBarrier();
   }

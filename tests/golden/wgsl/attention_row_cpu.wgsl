@@ -59,15 +59,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let key0_6 = load_k(batch, n0, 6);
     let key0_7 = load_k(batch, n0, 7);
     {
+      let part0 = key0_0;
+      let part1 = key0_1;
+      let part2 = key0_2;
+      let part3 = key0_3;
+      let part4 = key0_4;
+      let part5 = key0_5;
+      let part6 = key0_6;
+      let part7 = key0_7;
       var product0 = vec4<f32>();
-      product0 = fma(query0_0, key0_0, product0);
-      product0 = fma(query0_1, key0_1, product0);
-      product0 = fma(query0_2, key0_2, product0);
-      product0 = fma(query0_3, key0_3, product0);
-      product0 = fma(query0_4, key0_4, product0);
-      product0 = fma(query0_5, key0_5, product0);
-      product0 = fma(query0_6, key0_6, product0);
-      product0 = fma(query0_7, key0_7, product0);
+      product0 = fma(query0_0, part0, product0);
+      product0 = fma(query0_1, part1, product0);
+      product0 = fma(query0_2, part2, product0);
+      product0 = fma(query0_3, part3, product0);
+      product0 = fma(query0_4, part4, product0);
+      product0 = fma(query0_5, part5, product0);
+      product0 = fma(query0_6, part6, product0);
+      product0 = fma(query0_7, part7, product0);
       powers[0 + team] = score(batch, m0, n0, (product0.x + product0.y) + (product0.z + product0.w));
     }
     workgroupBarrier();
@@ -92,7 +100,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let weight0 = powers[0 + key];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
-      }
+}
     }
     workgroupBarrier();
   }

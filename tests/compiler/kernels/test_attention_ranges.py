@@ -1,0 +1,113 @@
+"""Attention that reads the valid rows of a cache and no other: all others hold NaN, whatever the kernel's form.
+
+Covers: compiler/kernels/attention, compiler/passes/attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from ...support.kernels import make_model
+from ...support.running import compile_for, run_plan
+
+SIZE = 16
+
+
+def cached_attention(
+    lengths: tuple[int, ...],
+    queries: int,
+    capacity: int,
+    *,
+    dtype: Any = np.float32,
+    shared: int = 2,
+    **attributes: Any,
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """GroupQueryAttention of four heads with ``queries`` new tokens at the end of sequences of ``lengths``."""
+    draw, batch = np.random.default_rng(queries).standard_normal, len(lengths)
+    feeds: dict[str, np.ndarray] = {
+        name: draw((batch, queries, heads * SIZE)).astype(dtype)
+        for name, heads in (("q", 4), ("k", shared), ("v", shared))
+    }
+    for name in ("past_k", "past_v"):
+        feeds[name] = draw((batch, shared, capacity, SIZE)).astype(dtype)
+        for row, length in enumerate(lengths):
+            feeds[name][row, :, length - queries :] = np.nan
+    feeds["lengths"] = np.array(lengths, np.int32) - 1
+    operands = ["q", "k", "v", "past_k", "past_v", "lengths", "total"]
+    attributes = {"num_heads": 4, "kv_num_heads": shared, **attributes}
+    results = ["y", "new_k", "new_v"]
+    node = helper.make_node("GroupQueryAttention", operands, results, domain="com.microsoft", **attributes)
+    model = make_model([node], feeds, results, constants={"total": np.array(max(lengths), np.int32)})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model, feeds
+
+
+def expected(feeds: dict[str, np.ndarray], shared: int, window: int = -1) -> np.ndarray:
+    """Softmax of the valid keys up to each query, in float64."""
+    query, key, value = (feeds[name].astype(np.float64) for name in "qkv")
+    batch, queries, _ = query.shape
+    result = np.zeros(query.shape)
+    for row in range(batch):
+        length = int(feeds["lengths"][row]) + 1
+        for head in range(4):
+            own, columns = head * shared // 4, slice(head * SIZE, (head + 1) * SIZE)
+            part = slice(own * SIZE, (own + 1) * SIZE)
+            keys, values = (
+                np.concatenate([feeds[past][row, own, : length - queries].astype(np.float64), new[row, :, part]])
+                for past, new in (("past_k", key), ("past_v", value))
+            )
+            for index in range(queries):
+                last = length - queries + index + 1
+                first = max(last - window, 0) if window > 0 else 0
+                scores = keys[first:last] @ query[row, index, columns] / np.sqrt(SIZE)
+                weights = np.exp(scores - scores.max())
+                result[row, index, columns] = weights @ values[first:last] / weights.sum()
+    return result
+
+
+#: The kind of device, queries, and a window; quick and slow to compile
+QUICK = [("cpu", 1, -1), ("cpu", 1, 5), ("discrete", 20, 5)]
+SLOW = [("discrete", 1, -1), ("discrete", 1, 5), ("discrete", 3, -1), ("discrete", 3, 5), ("discrete", 20, -1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "queries", "window"), [*QUICK, *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_no_row_beyond_the_valid_ones_is_read(each_device, kind: str, queries: int, window: int):
+    """Sequences of different lengths, queries that share a workgroup, windows."""
+    model, feeds = cached_attention((41, 27), queries, 70, local_window_size=window)
+    plan = compile_for(model, feeds, replace(each_device.profile, kind=kind))
+    found = run_plan(each_device, plan, model, feeds)
+    np.testing.assert_allclose(found[0], expected(feeds, 2, window), atol=2e-5)
+    assert not any("AttendedKeys" in call.label for call in plan.calls)
+    assert [state.output for state in plan.states] == ["new_k", "new_v"]
+    for name, present in zip(("past_k", "past_v"), found[1:]):
+        for row, length in enumerate((41, 27)):
+            np.testing.assert_array_equal(present[row, :, : length - queries], feeds[name][row, :, : length - queries])
+            assert np.isfinite(present[row, :, :length]).all() and np.isnan(present[row, :, length:]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [1, 2, 4])
+@pytest.mark.parametrize("queries", [1, 4])
+def test_parts_are_parts_of_the_valid_rows(device, shared: int, queries: int):
+    """A long cache is split among workgroups by what is valid in a run; few rows leave some of them nothing."""
+    for lengths in ((3000, 5), (6, 4)):
+        model, feeds = cached_attention(lengths, queries, 12_000, shared=shared)
+        plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+        assert max(call.grid[2] for call in plan.calls) > 1
+        found = run_plan(device, plan, model, feeds)[0]
+        np.testing.assert_allclose(found, expected(feeds, shared), atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", [1, 4, 9])
+def test_halves(device, queries: int):
+    model, feeds = cached_attention((30, 22), queries, 40, dtype=np.float16)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    np.testing.assert_allclose(run_plan(device, plan, model, feeds)[0], expected(feeds, 2), atol=3e-3)
