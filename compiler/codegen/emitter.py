@@ -21,6 +21,7 @@ from ...runtime.plan.errors import InternalError
 from ..ir.dataflow import post_order
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
+from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANE, LANES, is_aligned, is_multiple, split_lane
 from ..symbolic.polynomial import Dim
@@ -63,7 +64,7 @@ class Emitter(Writer):
         self._vectors: dict[Expr, Rendered] = {}
         self._atoms: dict[ix.Atom, str] = {}
         self._varies: dict[Expr, bool] = {}
-        self._at_lane = [ex.Substitution({LANE: lane}) for lane in range(LANES)]
+        self._at_lane = [substitution.Substitution({LANE: lane}) for lane in range(LANES)]
 
     # -- indices -------------------------------------------------------------------------------------------------
 
@@ -176,7 +177,7 @@ class Emitter(Writer):
             return None
 
         value = self._at_lane[lane](value)
-        return ex.replace(value, leaf) if self.vector_registers else value
+        return substitution.replace(value, leaf) if self.vector_registers else value
 
     # -- scalars -------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from ..codegen.spec import Hook, Store
 from ..ir.graph import Value
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
+from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
 from ..symbolic.polynomial import Dim
@@ -139,13 +140,13 @@ class Accesses:
             if node.op == "guard":
                 condition = done[node.args[0]]
                 guarded = self._expression(node.args[1], (*facts, *facts_of(condition)), values)
-                done[node] = ex.rebuild(node, (condition, guarded, done[node.args[2]]))
+                done[node] = substitution.rebuild(node, (condition, guarded, done[node.args[2]]))
             elif node.op == "load":
                 done[node] = self._load(node, facts, values)
             elif node.op == "coordinate":
                 done[node] = ex.coordinate(self._position(node.payload, facts, values))
             else:
-                done[node] = ex.rebuild(node, tuple(done[argument] for argument in node.args))
+                done[node] = substitution.rebuild(node, tuple(done[argument] for argument in node.args))
         return done[value]
 
     def _load(self, node: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..codegen.spec import Hook, KernelSpec, Store
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
+from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 
@@ -25,7 +26,7 @@ def renamed(hook: Hook, names: Mapping[str, str]) -> Hook:
         return ex.load(names[str(payload.operand)], payload.dtype, coordinates, node.dtype)
 
     def rename(expression: Expr) -> Expr:
-        return ex.replace(expression, leaf)
+        return substitution.replace(expression, leaf)
 
     stores = tuple(
         Store(

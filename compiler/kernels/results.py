@@ -10,6 +10,7 @@ from ..codegen.spec import Store
 from ..ir.graph import Node, Shape, Value
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
+from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import is_aligned
 from ..symbolic.polynomial import Dim
@@ -56,7 +57,7 @@ class ResultWriter:
         for node in region.nodes[1 + len(region.partners) :]:
             self._bind(scope, node.outputs[0], mapping, self._member(scope, node, mapping))
         coordinates, result = scope.bound(region.exit)
-        return (self._store(region.exit, coordinates, ex.registers_first(result), condition),)
+        return (self._store(region.exit, coordinates, substitution.registers_first(result), condition),)
 
     def _bind(self, scope: OperandReader, value: Value, mapping: Mapping[str, Dim], result: Expr) -> None:
         scope.bind(value, self._at(value, mapping), result)
@@ -129,7 +130,7 @@ class ResultWriter:
             else:
                 self._bind(scope, output, mapping, self._member(scope, node, mapping))
         coordinates, result = scope.bound(region.exit)
-        return phases, self._store(region.exit, coordinates, ex.registers_first(result), condition)
+        return phases, self._store(region.exit, coordinates, substitution.registers_first(result), condition)
 
 
 def _domain_mapping(coordinates: Sequence[Dim]) -> dict[str, Dim]:

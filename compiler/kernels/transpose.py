@@ -12,6 +12,7 @@ from ..codegen.types import WGSL_TYPES
 from ..ir.coordinates import domain_variables
 from ..symbolic import expr as ex
 from ..symbolic import polynomial as ix
+from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import problem_key
@@ -82,7 +83,7 @@ def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
     for axis, coordinate in zip(others, unflatten(flat, [shape[axis] for axis in others]), strict=True):
         coordinates[axis] = coordinate
     mapping = {f"a{axis}": coordinate for axis, coordinate in enumerate(coordinates)}
-    loaded, value = (ex.substitute_variables(expression, mapping) for expression in (load, value))
+    loaded, value = (substitution.substitute_variables(expression, mapping) for expression in (load, value))
 
     def staged(node: Expr) -> Expr | None:
         return ex.register("value", loaded.dtype) if node is loaded else None
@@ -99,7 +100,7 @@ def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
     most = context.target.max_workgroup_threads
     config = context.choose(key, [each for each in CONFIGURATIONS if each.tile * each.down <= most])
     parameters = ("along_read", "along_write", "rest")
-    store = context.results.store(coordinates, ex.replace(value, staged))
+    store = context.results.store(coordinates, substitution.replace(value, staged))
     hooks = [
         Hook("load_element", parameters, 1, (), loaded),
         Hook("store", parameters, 1, (("value", wgsl_type),), None, (store,)),

@@ -15,6 +15,7 @@ from ....runtime.plan.record import record
 from ...codegen.spec import Store
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
+from ...symbolic import substitution
 from ...symbolic.expr import Expr
 from ..results import Phase
 
@@ -67,7 +68,7 @@ def reuse_registers(phases: Sequence[Phase], store: Store, stores_row: bool, ste
 
 
 def _with_register(value: Expr, computed: Expr, register: Expr) -> Expr:
-    return ex.fold(value, ex.rebuild, {computed: register})
+    return ex.fold(value, substitution.rebuild, {computed: register})
 
 
 def _outermost(value: Expr, later: set[Expr], registers: set[str]) -> list[Expr]:

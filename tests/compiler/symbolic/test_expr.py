@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import shaderloom
 from shaderloom.compiler.symbolic import expr as ex
 from shaderloom.compiler.symbolic import polynomial as ix
+from shaderloom.compiler.symbolic import substitution
 from shaderloom.compiler.symbolic.dimensions import dimension
 from shaderloom.compiler.symbolic.evaluate import NUMPY_TYPES, apply, convert, evaluate_expr
 from shaderloom.compiler.symbolic.expr import Expr, Load
@@ -140,7 +141,9 @@ def test_replacing_a_register_everywhere(tree: Tree, replacement: Tree) -> None:
     dtype = replacement[1]
     name = f"{dtype}_0"
     inner = build(replacement)
-    replaced = ex.replace(build(tree), lambda leaf: inner if leaf.op == "register" and leaf.payload == name else None)
+    replaced = substitution.replace(
+        build(tree), lambda leaf: inner if leaf.op == "register" and leaf.payload == name else None
+    )
 
     def substituted(part: Tree) -> Tree:
         if part[0] == "register":
@@ -232,7 +235,7 @@ def test_run_time_indices_are_evaluated_inside_positions() -> None:
     result = evaluate_expr(value, read, {"row": np.arange(3)})
     np.testing.assert_array_equal(result, data[table, np.arange(3)])
     assert [load.payload.operand for load in ex.loads(value)] == ["table", "data"]
-    moved = ex.substitute_variables(value, {"row": 1})
+    moved = substitution.substitute_variables(value, {"row": 1})
     assert evaluate_expr(moved, read, {}) == data[0, 1]
 
 
@@ -251,7 +254,7 @@ def test_substitution_reaches_loads_coordinates_and_guards() -> None:
         element = ex.load("data", "float32", (ix.add(at, -2),), "f32")
         return ex.guard(ex.in_range(at, 2, 6), element, ex.cast(ex.coordinate(at), "f32"))
 
-    moved = ex.substitute_variables(shifted(x), {"x": ix.add(y, 2)})
+    moved = substitution.substitute_variables(shifted(x), {"x": ix.add(y, 2)})
     assert [load.payload.coordinates for load in ex.loads(moved)] == [(y,)]
     result = evaluate_expr(moved, lambda load, where: data[np.clip(where[0], 0, 3)], {"y": np.arange(6)})
     np.testing.assert_array_equal(result, [0, 10, 20, 30, 6, 7])
@@ -280,7 +283,7 @@ def test_shared_parts_cost_nothing() -> None:
     number = 123
     for _ in range(40):
         number = number % 35 * 29 + number // 35
-    moved = ex.substitute_variables(ex.coordinate(here), {"x": ix.variable("y", 0, 999)})
+    moved = substitution.substitute_variables(ex.coordinate(here), {"x": ix.variable("y", 0, 999)})
     assert evaluate_expr(moved, variables={"y": 123}) == number
     assert ex.of_dim(here, "i64").op == "cast"
     read = evaluate_expr(ex.coordinate(where), lambda load, at: at[0] * 0 - 2, {"x": np.arange(1000)})
