@@ -9,6 +9,23 @@ _HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 _TYPES = ("to", "dtype", "output_dtype")
 
 
+def type_text(kind: onnx.TypeProto) -> str:
+    """Return a type in ONNX's words: ``tensor(float)``, ``seq(map(int64,tensor(float)))``."""
+    which = kind.WhichOneof("value")
+    if which in ("sequence_type", "optional_type"):
+        name = "seq" if which == "sequence_type" else "optional"
+        return f"{name}({type_text(getattr(kind, which).elem_type)})"
+    if which == "map_type":
+        return f"map({_element_text(kind.map_type.key_type)},{type_text(kind.map_type.value_type)})"
+    if which in ("tensor_type", "sparse_tensor_type"):
+        return f"{which.removesuffix('_type')}({_element_text(getattr(kind, which).elem_type)})"
+    return "tensor(undefined)"
+
+
+def _element_text(code: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
+
+
 def declares_halves(graph: onnx.GraphProto) -> bool:
     """Return whether an input, an output, a constant or a result that an attribute types is float16 or bfloat16.
 

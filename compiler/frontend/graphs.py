@@ -14,6 +14,7 @@ from ..ir.constants import InlineSource, TensorSource
 from ..ir.shapes import MAX_RANK
 from ..ops.registry import OpDef, RawNode, registry
 from .attributes import check_kinds, read_attribute, typed_attributes
+from .declared_types import type_text
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
 from .schemas import hint_for, opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
@@ -257,7 +258,7 @@ class GraphImporter:
                 error.tensor = error.tensor or value.name
                 if not self._keep_refused:
                     raise
-                yield ImportedPort(value.name, None, None, refusal=error.reason)
+                yield ImportedPort(value.name, None, None, refusal=error.reason, type_text=type_text(value.type))
                 continue
             if len(tensor.shape.dim) > MAX_RANK:
                 raise LimitError(f"{len(tensor.shape.dim)} axes; there may be {MAX_RANK}", tensor=value.name)

@@ -37,6 +37,8 @@ class ImportedPort:
     denotations: tuple[str | None, ...] | None = None
     #: why no device can hold it: a sequence, an optional value, an element type without storage
     refusal: str | None = None
+    #: the type in ONNX's words, such as ``seq(tensor(float))``, of what no device can hold
+    type_text: str | None = None
 
 
 class ImportedBlock:

@@ -16,6 +16,10 @@ from ..ops.registry import registry
 
 _STANDARD_DOMAINS = ("", "ai.onnx.ml")
 
+#: Operators that onnxruntime's optimiser writes into models of any opset, with the first opset of the standard that has
+#: them in this form
+_OF_ANY_OPSET = {"LayerNormalization": 17, "ThresholdedRelu": 10}
+
 
 @record
 class OperatorSignature:
@@ -39,7 +43,8 @@ def signature(op: str, domain: str, opset: int) -> OperatorSignature | None:
     Raises :class:`ModelError` when the operator is not part of that opset.
     """
     try:
-        schema: Any = onnx.defs.get_schema(op, opset, domain)
+        first = _OF_ANY_OPSET.get(op, opset) if domain == "" else opset
+        schema: Any = onnx.defs.get_schema(op, max(opset, first), domain)
     except onnx.defs.SchemaError:
         # onnxruntime has operators of its own in the standard's domain
         if domain not in _STANDARD_DOMAINS or (registry.find(op, domain) and (domain, op) not in _versions()):

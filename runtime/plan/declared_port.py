@@ -11,9 +11,11 @@ class DeclaredPort:
 
     ``dims`` is None where the rank is not declared, ``dtype``, the name of an element type, where that is not
     (outputs).  ``denotations`` say what the dimensions mean (``DATA_BATCH``), where the model does.
+    ``type_text`` is the type in ONNX's words where ``dtype`` cannot say it: ``seq(tensor(float))``.
     """
 
     name: str
     dtype: str | None
     dims: tuple[int | str | None, ...] | None
     denotations: tuple[str | None, ...] | None = None
+    type_text: str | None = None

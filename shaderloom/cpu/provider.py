@@ -192,17 +192,20 @@ def read_header(proto: onnx.ModelProto) -> ModelHeader:
 
 
 def _port(info: Any) -> DeclaredPort:
+    from ..compiler.frontend.declared_types import type_text
+
     if not info.type.HasField("tensor_type"):
-        return DeclaredPort(info.name, None, None)
+        return DeclaredPort(info.name, None, None, None, type_text(info.type))
     tensor = info.type.tensor_type
     try:
         dtype = from_onnx(tensor.elem_type).name if tensor.elem_type else None
     except UnsupportedError:  # float8 and the like, which onnx converts
         dtype = None
+    text = None if dtype else type_text(info.type)
     if not tensor.HasField("shape"):
-        return DeclaredPort(info.name, dtype, None)
+        return DeclaredPort(info.name, dtype, None, None, text)
     dims = tuple(
         dim.dim_param or None if not dim.HasField("dim_value") else int(dim.dim_value) for dim in tensor.shape.dim
     )
     meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
-    return DeclaredPort(info.name, dtype, dims, meanings if any(meanings) else None)
+    return DeclaredPort(info.name, dtype, dims, meanings if any(meanings) else None, text)

@@ -26,8 +26,8 @@ _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
 @record(slots=False)
 class NodeArg:
-    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)``, dimensions as number, name or
-    None.
+    """An input or output as onnxruntime describes it: ``type`` like ``tensor(float)`` or ``seq(tensor(float))``,
+    dimensions as number, name or None.
     """
 
     name: str
@@ -38,7 +38,8 @@ class NodeArg:
 def node_arg(port: DeclaredPort) -> NodeArg:
     """Return the description of a port in onnxruntime's terms."""
     dtype = port.dtype or "undefined"
-    return NodeArg(port.name, f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})", list(port.dims or ()))
+    text = port.type_text or f"tensor({_ONNX_TYPE_NAMES.get(dtype, dtype)})"
+    return NodeArg(port.name, text, list(port.dims or ()))
 
 
 @record(slots=False)
@@ -111,7 +112,8 @@ class ModelHeader:
 
 
 def _port(port: ImportedPort) -> DeclaredPort:
-    return DeclaredPort(port.name, port.dtype.name if port.dtype is not None else None, port.dims, port.denotations)
+    dtype = port.dtype.name if port.dtype is not None else None
+    return DeclaredPort(port.name, dtype, port.dims, port.denotations, port.type_text)
 
 
 def _read_port(data: Any) -> DeclaredPort:
@@ -123,4 +125,5 @@ def _read_port(data: Any) -> DeclaredPort:
         data["dtype"],
         None if dims is None else tuple(dims),
         None if denotations is None else tuple(denotations),
+        data["type_text"],
     )

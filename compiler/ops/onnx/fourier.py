@@ -246,7 +246,8 @@ class STFTAttributes:
 
 def _frames(node: Node) -> FramesAttributes:
     value, window = node.operand(0), node.optional(2)
-    checks.require(value.rank == 3 and value.shape[-1] in (1, 2), node, "a signal is [batch, samples, 1 or 2]")
+    is_signal = value.rank == 2 or (value.rank == 3 and value.shape[-1] in (1, 2))  # exporters leave the 1 out
+    checks.require(is_signal, node, "a signal is [batch, samples] or [batch, samples, 1 or 2]")
     step = checks.static_integers(node, 1, "frame_step")[0]
     if node.optional(3) is not None:
         length = checks.static_integers(node, 3, "frame_length")[0]
@@ -270,8 +271,9 @@ def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
     value, window, frames = node.operand(0), node.optional(2), _frames(node)
     count = frames.length // 2 + 1 if node.attributes.onesided else frames.length
     parameters = {"count": frames.count, "length": frames.length, "step": frames.step}
+    samples = in_type(builder, value, FLOAT32)
     signal = _each(
-        _parts(builder, in_type(builder, value, FLOAT32)),
+        Complex(samples) if value.rank == 2 else _parts(builder, samples),
         lambda piece: builder.op("Frames", piece, domain="loom", **parameters),
     )
     if window is not None:

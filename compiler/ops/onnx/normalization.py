@@ -82,16 +82,15 @@ class BatchNormalizationAttributes:
     epsilon: float = 1e-5
     momentum: float = 0.9
     training_mode: int = 0
+    spatial: int = 1  #: of versions before 9: 0 has a number for each element of an example, 1 one for each channel
 
 
 def _inference_form(raw: RawNode) -> None:
-    """Convert versions before 14 in inference mode. Raise :class:`UnsupportedError` for training or ``spatial=0``.
+    """Convert versions before 14 in inference mode. Raise :class:`UnsupportedError` for training.
 
-    Before version 14 further outputs requested training; before 9 ``spatial=0`` normalised single elements; before 7
-    ``is_test`` requested inference, and ``consumed_inputs`` listed inputs that could be overwritten.
+    Before version 14 further outputs requested training; before 7 ``is_test`` requested inference, and
+    ``consumed_inputs`` listed inputs that could be overwritten.
     """
-    if not raw.attributes.pop("spatial", 1):
-        raise UnsupportedError("BatchNormalization with spatial=0 is not supported", hint="supported is spatial=1")
     is_training = not raw.attributes.pop("is_test", 1)
     raw.attributes.pop("consumed_inputs", None)
     if is_training or any(raw.outputs[1:]):
@@ -104,6 +103,13 @@ def _inference_form(raw: RawNode) -> None:
 def _infer_batch(node: Node) -> Inferred:
     value = node.operand(0)
     checks.require_choice(node, "training_mode", (0, 1))
+    checks.require_choice(node, "spatial", (0, 1))
+    if not node.attributes.spatial:
+        for position in range(1, 5):
+            shape = node.operand(position).shape
+            fits = len(shape) == value.rank - 1 and all(map(ix.equal, shape, value.shape[1:]))
+            checks.require(fits, node, f"input {position} must have one number for each element of an example")
+        return [(value.dtype, value.shape)]
     channels: Dim = value.shape[1] if value.rank > 1 else 1
     for position in range(1, 5):
         _check_vector(node, position, channels)
@@ -123,13 +129,9 @@ def _expand_batch(builder: Builder, node: Node) -> Sequence[Value]:
     factor = builder.op("Mul", in_type(builder, scale, FLOAT32), inverse)
     shift = builder.op("Mul", in_type(builder, average, FLOAT32), factor)
     addend = builder.op("Sub", in_type(builder, bias, FLOAT32), shift)
-    result = scaled(
-        builder,
-        in_type(builder, value, FLOAT32),
-        along_axis_1(builder, factor, value.rank),
-        along_axis_1(builder, addend, value.rank),
-    )
-    return [in_type(builder, result, value.dtype)]
+    if node.attributes.spatial:
+        factor, addend = (along_axis_1(builder, each, value.rank) for each in (factor, addend))
+    return [in_type(builder, scaled(builder, in_type(builder, value, FLOAT32), factor, addend), value.dtype)]
 
 
 def _train_batch(builder: Builder, node: Node) -> Sequence[Value]:

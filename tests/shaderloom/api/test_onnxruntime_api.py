@@ -454,3 +454,37 @@ def test_options_of_providers_are_texts(device, model):
     options = [{"power_preference": "low-power"}, {}]
     with shaderloom.InferenceSession(model, None, ["wgpu", "cpu"], options, device=device, cache=False) as session:
         assert session.get_provider_options() == {"wgpu": {"power_preference": "low-power"}, "cpu": {}}
+
+
+TYPES = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (seq(float[2]) s, optional(float[2]) o, seq(int64[1]) n, string[2] t) => (seq(float[2]) y, float[2] z) {
+    y = Identity(s)
+    z = OptionalGetElement(o)
+}
+"""
+
+
+@pytest.mark.parametrize("providers", [["wgpu", "cpu"], ["cpu"]])
+def test_types_of_what_is_no_tensor(device, providers):
+    model = onnx.parser.parse_model(TYPES).SerializeToString()
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with shaderloom.InferenceSession(model, providers=providers, device=device, cache=False) as session:
+        for mine, expected in ((session.get_inputs, theirs.get_inputs), (session.get_outputs, theirs.get_outputs)):
+            assert [(port.name, port.type) for port in mine()] == [(port.name, port.type) for port in expected()]
+
+
+def test_maps_have_the_type_that_onnxruntime_says():
+    """Of outputs of classifiers: onnx's parser has no text for them."""
+    make = onnx.helper
+    kind = make.make_sequence_type_proto(make.make_map_type_proto(7, make.make_tensor_type_proto(1, [])))
+    nodes = [make.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[3, 5])]
+    value = make.make_tensor_value_info("x", 1, [2, 2])
+    graph = make.make_graph(nodes, "g", [value], [make.make_value_info("y", kind)])
+    opsets = [make.make_opsetid("", 17), make.make_opsetid("ai.onnx.ml", 3)]
+    model = make.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    with shaderloom.InferenceSession(model, providers=["cpu"]) as session:
+        assert session.get_outputs()[0].type == theirs.get_outputs()[0].type
+        x = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
+        assert session.run(None, {"x": x}) == theirs.run(None, {"x": x})
