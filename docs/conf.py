@@ -55,7 +55,7 @@ NAVIGATION = {
             "docs/guide/tuning",
             "docs/guide/logging",
         ),
-        "docs/guide/conformance",
+        *("docs/guide/programs", "docs/guide/conformance"),
     ],
     "Reference": [
         f"docs/reference/{name}" for name in ("sessions", "tensors", "devices", "operators", "errors", "cli")
