@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .as_onnxruntime import install_as_onnxruntime
     from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
+    from .notices import ShaderloomWarning, SoftwareAdapterWarning
     from .runtime.device.adapters import list_adapters
     from .runtime.device.device import Device
     from .runtime.device.opening import open_device
@@ -65,6 +66,8 @@ _HOMES = {
     "list_adapters": "runtime.device.adapters",
     "open_device": "runtime.device.opening",
     "register_operator": "compiler.ops.registry:register",
+    "ShaderloomWarning": "notices",
+    "SoftwareAdapterWarning": "notices",
     "BundleError": "runtime.plan.errors",
     "ClosedError": "runtime.plan.errors",
     "DeviceError": "runtime.plan.errors",
@@ -98,6 +101,8 @@ __all__ = [
     "list_adapters",
     "open_device",
     "register_operator",
+    "ShaderloomWarning",
+    "SoftwareAdapterWarning",
     "ShaderloomError",
     "Origin",
     "ModelError",

@@ -8,6 +8,15 @@ import warnings
 from .log import NOTICES
 from .runtime.plan.errors import printable
 
+
+class ShaderloomWarning(UserWarning):
+    """What a user must know: options without effect, dropped providers, nodes that run elsewhere."""
+
+
+class SoftwareAdapterWarning(ShaderloomWarning):
+    """The device is a software driver, and nobody asked for one."""
+
+
 _told: set[str] = set()
 _lock = threading.Lock()
 _default_severity = 2
@@ -22,7 +31,14 @@ def set_default_severity(severity: int) -> None:
     _default_severity = severity
 
 
-def notify(message: str, *, once: str = "", severity: int = -1, stacklevel: int = 3) -> None:
+def notify(
+    message: str,
+    *,
+    once: str = "",
+    severity: int = -1,
+    stacklevel: int = 3,
+    category: type[ShaderloomWarning] = ShaderloomWarning,
+) -> None:
     """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only.
 
     A negative severity stands for that of :func:`set_default_severity`.
@@ -36,7 +52,7 @@ def notify(message: str, *, once: str = "", severity: int = -1, stacklevel: int 
             _told.add(once)
     message = printable(message)  # it is printed by whatever shows warnings
     NOTICES.info("%s", message)
-    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+    warnings.warn(message, category, stacklevel=stacklevel + 1)
 
 
 def forget() -> None:

@@ -30,7 +30,7 @@ def info(as_json: JsonOption = False) -> None:
         print_json({"folder": str(state.folder), "entries": state.entries, "size": state.size, "limit": state.limit})
     else:
         echo(f"{state.folder}")
-        echo(f"{state.entries} entries, {format_bytes(state.size)} of at most {format_bytes(state.limit)}")
+        echo(f"{_entries(state.entries)}, {format_bytes(state.size)} of at most {format_bytes(state.limit)}")
 
 
 @app.command("clear")
@@ -41,4 +41,8 @@ def clear() -> None:
 
     cache = open_cache()
     removed = cache.clear() if cache is not None else 0
-    echo(f"{removed} entries removed")
+    echo(f"{_entries(removed)} removed")
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

@@ -66,7 +66,7 @@ def _is_group(kind: Any) -> bool:
 
 def _message(error: Exception) -> str:
     if isinstance(error, ShaderloomError):
-        return str(error)
+        return str(error).replace("providers=['wgpu', 'cpu']", "--providers wgpu,cpu")
     if isinstance(error, OSError):
         return refused_by_system(error)
     return f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"

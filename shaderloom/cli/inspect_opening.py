@@ -43,7 +43,7 @@ class Opening:
         if looks_like_bundle(path):
             raise InputError(f"'{path}' is a bundle: it holds plans and shaders, no graph", hint="inspect the model")
         opened = self._open(path, options)
-        return opened, complete_shapes(opened.header, self.inputs.shapes)
+        return opened, complete_shapes(opened.header, self.inputs.shapes, opened.dynamic)
 
     def _open(self, path: Path, options: dict[str, Any], *, keep_refused: bool = False) -> Model:
         from ..model.model import Model
@@ -68,7 +68,7 @@ class Opening:
         opened = self._open(path, options, keep_refused=not self.web)
 
         def of_one_plan(shapes: dict[str, tuple[int, ...]], _: None = None) -> InspectedPlan:
-            return inspect_model(opened, complete_shapes(opened.header, shapes), self.profile)
+            return inspect_model(opened, complete_shapes(opened.header, shapes, opened.dynamic), self.profile)
 
         if self.web:  # several steps need a device of this machine
             return of_one_plan(self.inputs.shapes)

@@ -40,6 +40,14 @@ DeviceOption = Annotated[
         "--device", "--adapter", metavar="NAME|INDEX", help="Adapter: its index or part of its name (see devices)."
     ),
 ]
+ProvidersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--providers",
+        metavar="wgpu,cpu",
+        help="Providers in order of preference: wgpu (the default), cpu, or both: what the first cannot run goes on.",
+    ),
+]
 CacheOption = Annotated[bool, typer.Option("--cache/--no-cache", help="Use the disk cache of compiled plans.")]
 TrustOption = Annotated[
     bool,

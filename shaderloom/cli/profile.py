@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..runtime.plan.errors import UnsupportedError
 from .command import as_command
-from .common import print_json, unwritable
+from .common import count_text, print_json, unwritable
 from .options import (
     CacheOption,
     DeviceOption,
     InputOptions,
     JsonOption,
     ModelOrBundleArgument,
+    ProvidersOption,
     RepeatOption,
     StorageOptions,
     TrustOption,
@@ -42,6 +43,7 @@ def command(
     inputs: InputOptions,
     storage: StorageOptions,
     device: DeviceOption = None,
+    providers: ProvidersOption = None,
     cache: CacheOption = True,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -49,7 +51,8 @@ def command(
     """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.
 
     "of roof" compares with what the device can reach: the time that a kernel's arithmetic or its memory traffic
-    must take at least, over the time that it took.
+    must take at least, over the time that it took. It is "-" for a kernel whose traffic exceeds that of memory, as
+    its data lies in caches.
 
     [bold]Examples[/bold]
 
@@ -65,7 +68,14 @@ def command(
     with (
         progress(quiet=as_json) as report,
         open_session(
-            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, storage=storage, trust=trust
+            model,
+            device=device,
+            dynamic=inputs.dynamic,
+            cache=cache,
+            progress=report,
+            storage=storage,
+            trust=trust,
+            providers=providers,
         ) as session,
     ):
         feeds = make_feeds(session, inputs)
@@ -86,21 +96,23 @@ def command(
         except OSError as error:
             raise unwritable(trace, error) from error
     if as_json:
-        print_json(
-            {
-                "device": name,
-                "method": result.method,
-                "runs": result.runs,
-                "ns": result.nanoseconds,
-                "roofline": {
-                    "bytes_per_second": roofline.bytes_per_second,
-                    "flops_per_second": roofline.flops_per_second,
-                },
-                "calls": [call.to_json() for call in result.by_time],
-            }
-        )
+        print_json(_to_json(result, roofline, name))
     else:
         _print(result, roofline, name, top)
+
+
+def _to_json(result: PlanProfile, roofline: Roofline, device: str) -> dict[str, Any]:
+    return {
+        "device": device,
+        "method": result.method,
+        "runs": result.runs,
+        "ns": result.nanoseconds,
+        "roofline": {
+            "bytes_per_second": roofline.bytes_per_second,
+            "flops_per_second": roofline.flops_per_second,
+        },
+        "calls": [call.to_json() for call in result.by_time],
+    }
 
 
 def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> None:
@@ -115,17 +127,18 @@ def _print(result: PlanProfile, roofline: Roofline, device: str, top: int) -> No
         times = "" if call.iterations == 1 else f" ({call.iterations} times)"
         echo(f"      {stage}{', '.join(call.origins)}{times}")
     if len(result.calls) > top:
-        echo(f"      {len(result.calls) - top} faster calls are not shown (--top)")
+        echo(f"      {count_text(len(result.calls) - top, 'faster call')} not shown (--top)")
     echo()
     for template, count, time in result.by_template():
-        echo(f"{template}: {count} calls, {time / 1e6:.2f} ms, {time / max(result.nanoseconds, 1):.0%}")
+        echo(f"{template}: {count_text(count, 'call')}, {time / 1e6:.2f} ms, {time / max(result.nanoseconds, 1):.0%}")
     how = (
         "by the device's timestamps"
         if result.method == "timestamps"
         else "by wall time around single calls, as the device has no timestamps: about 0.1 ms too long each"
     )
     echo(
-        f"{len(result.calls)} calls, {result.nanoseconds / 1e6:.2f} ms in all, medians of {result.runs} runs "
+        f"{count_text(len(result.calls), 'call')}, {result.nanoseconds / 1e6:.2f} ms in all, "
+        f"medians of {count_text(result.runs, 'run')} "
         f"measured {how}"
     )
     echo(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .command import as_command
-from .common import print_json, unwritable
+from .common import count_text, print_json, unwritable
 from .options import (
     CacheOption,
     DeviceOption,
     InputOptions,
     JsonOption,
     ModelOrBundleArgument,
+    ProvidersOption,
     RepeatOption,
     StorageOptions,
     TrustOption,
@@ -27,6 +28,9 @@ from .terminal import echo, print_table, progress
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..model.compiled import Progress
+    from ..session.session import InferenceSession
 
 
 @as_command
@@ -40,6 +44,7 @@ def command(
     inputs: InputOptions,
     storage: StorageOptions,
     device: DeviceOption = None,
+    providers: ProvidersOption = None,
     cache: CacheOption = True,
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -57,22 +62,25 @@ def command(
     with (
         progress(quiet=as_json) as report,
         open_session(
-            model, device=device, dynamic=inputs.dynamic, cache=cache, progress=report, storage=storage, trust=trust
+            model,
+            device=device,
+            dynamic=inputs.dynamic,
+            cache=cache,
+            progress=report,
+            storage=storage,
+            trust=trust,
+            providers=providers,
         ) as session,
     ):
         feeds = make_feeds(session, inputs)
         if storage.f16:
             session.calibrate(feeds)
         names = [port.name for port in session.get_outputs()]
-        if not session.prepare({name: array.shape for name, array in feeds.items()}):
+        on_device = "wgpu" in session.get_providers()
+        if on_device and not session.prepare({name: array.shape for name, array in feeds.items()}):
             session.run(names, feeds)  # several steps are compiled by the first run, which depends on the inputs
-        times = []
-        for index in range(repeat):
-            report(f"run {index + 1} of {repeat}", index, repeat)
-            start = time.perf_counter()
-            results = session.run(names, feeds)
-            times.append((time.perf_counter() - start) * 1e3)
-        device_name, stats = session.device.name, session.stats
+        results, times = _time_runs(session, names, feeds, repeat, report)
+        device_name, stats = session.device.name if on_device else "cpu", session.stats
     if output is not None:
         keep_model(output, model)
         _save(output, dict(zip(names, results)))
@@ -85,12 +93,26 @@ def command(
         "prepare_ms": stats.prepare_ms,
         "stages": stats.steps.count("wgpu"),
         "run_ms": sorted(times)[len(times) // 2],
+        "runs": repeat,
         "calls": stats.calls,
     }
     if as_json:
         print_json(summary)
     else:
         _print(summary)
+
+
+def _time_runs(
+    session: InferenceSession, names: list[str], feeds: dict[str, Any], repeat: int, report: Progress
+) -> tuple[list[Any], list[float]]:
+    """Return the outputs of the last of ``repeat`` runs, and the milliseconds of each."""
+    times = []
+    for index in range(repeat):
+        report(f"run {index + 1} of {repeat}", index, repeat)
+        start = time.perf_counter()
+        results = session.run(names, feeds)
+        times.append((time.perf_counter() - start) * 1e3)
+    return results, times
 
 
 def _save(path: Path, results: dict[str, np.ndarray]) -> None:
@@ -132,11 +154,15 @@ def _print(summary: dict[str, Any]) -> None:
     for row in summary["outputs"]:
         if row["not_finite"]:
             echo(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
+    runs = "the first run" if summary["runs"] == 1 else f"a run, the median of {summary['runs']},"
+    took = f"{summary['run_ms']:.2f} ms {runs} on {summary['device']}"
+    if summary["device"] == "cpu":
+        echo(took)
+        return
     stages = "" if summary["stages"] < 2 else f" in {summary['stages']} stages"
     plans = "plan" if summary["stages"] < 2 else "plans"
     source = "from the disk cache" if summary["from_disk"] else "compiled"
-    text = (
-        f"{summary['calls']} calls{stages}, {summary['run_ms']:.2f} ms a run on {summary['device']}; "
+    echo(
+        f"{count_text(summary['calls'], 'call')}{stages}, {took}; "
         f"{plans} {source} in {summary['compile_ms']:.0f} ms, device prepared in {summary['prepare_ms']:.0f} ms"
     )
-    echo(text)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..model.compiled import Progress
-    from ..model.header import NodeArg
     from ..session.session import InferenceSession
 
 
@@ -33,8 +32,9 @@ def open_session(
     progress: Progress,
     storage: StorageOptions,
     trust: bool = False,
+    providers: str | None = None,
 ) -> InferenceSession:
-    """Open a session of the model or the bundle; ``trust`` is for bundles alone."""
+    """Open a session of the model or the bundle; ``trust`` is for bundles alone, ``providers`` for models."""
     from ..runtime.bundle.files import is_bundle
 
     if is_bundle(model):
@@ -42,6 +42,8 @@ def open_session(
 
         if dynamic != "auto":
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
+        if providers is not None:
+            raise InputError("--providers is for models: a bundle runs on wgpu", hint="leave it out")
         if storage.storage:
             name = next(iter(storage.storage))
             option = "--f16" if name == "precision" else f"--{name}"
@@ -53,6 +55,7 @@ def open_session(
 
     return InferenceSession(
         model,
+        providers=None if providers is None else providers.split(","),
         device=device,
         dynamic=dynamic,
         cache=cache,
@@ -75,6 +78,10 @@ def make_feeds(
     """Build an array for every input: one of ``arrays``, that of its file, or a random one."""
     import numpy as np
 
+    from ..model.feeds import complete_shapes
+    from ..model.random_inputs import random_array
+    from ..runtime.plan.size_range import read_ranges
+
     arrays = arrays or {}
     values, shapes = inputs.values, {**inputs.shapes, **{name: array.shape for name, array in arrays.items()}}
     ports = {port.name: port for port in session.get_inputs()}
@@ -82,39 +89,30 @@ def make_feeds(
     for name in (*values, *shapes):
         if name not in ports and name not in optional:
             raise InputError(f"the model has no input '{name}'", hint=f"its inputs are {', '.join(ports) or 'none'}")
-    defaults = session.default_shapes()
+    read = {name: _read_array(name, value, shapes.get(name)) for name, value in values.items() if value != "random"}
+    shapes = {**session.default_shapes(), **shapes, **{name: array.shape for name, array in read.items()}}
+    dynamic = {} if isinstance(inputs.dynamic, str) else read_ranges(inputs.dynamic)
+    complete = complete_shapes(session._header, shapes, dynamic)
     generator = np.random.default_rng(inputs.seed)
     feeds = {}
     for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():
-        value = values.get(name, "random")
-        if value == "random":
-            feeds[name] = _random(port, shapes.get(name, defaults.get(name)), generator)
-            continue
-        try:
-            feeds[name] = np.load(value, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise unreadable(value, error, ".npy", name) from error
-        if not isinstance(feeds[name], np.ndarray):
-            raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
-        if name in shapes and feeds[name].shape != shapes[name]:
-            raise InputError(
-                f"'{value}' has shape {list(feeds[name].shape)}, --shape says otherwise",
-                tensor=name,
-                hint="leave --shape out",
-            )
+        shape = complete.get(name, tuple(size for size in port.shape if isinstance(size, int)))
+        feeds[name] = read[name] if name in read else random_array(port, shape, generator)
     return {**feeds, **arrays}
 
 
-def _random(port: NodeArg, shape: tuple[int, ...] | None, generator: np.random.Generator) -> np.ndarray:
-    from ..model.random_inputs import random_array
+def _read_array(name: str, path: str, shape: tuple[int, ...] | None) -> np.ndarray:
+    """Return the array of a .npy file; raise :class:`InputError` unless it has ``shape``, where that is stated."""
+    import numpy as np
 
-    if shape is None:
-        if not all(isinstance(size, int) for size in port.shape):
-            declared = "x".join(str(size if size is not None else "?") for size in port.shape)
-            raise InputError(
-                f"the model declares the shape {declared}",
-                tensor=port.name,
-                hint=f"give the sizes: --shape {port.name}=...",
-            )
-        shape = tuple(size for size in port.shape if isinstance(size, int))
-    return random_array(port, shape, generator)
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error, ".npy", name) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"'{path}' holds more than one array", tensor=name, hint="it must be a .npy file")
+    if shape is not None and array.shape != shape:
+        raise InputError(
+            f"'{path}' has shape {list(array.shape)}, --shape says otherwise", tensor=name, hint="leave --shape out"
+        )
+    return array

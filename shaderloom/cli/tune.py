@@ -69,7 +69,7 @@ def command(
     profile = open_device(device).profile
     opened = Model(model, dynamic=inputs.dynamic, cache=False, options=compiler.chosen)
     try:
-        shapes = complete_shapes(opened.header, inputs.shapes)
+        shapes = complete_shapes(opened.header, inputs.shapes, opened.dynamic)
     finally:
         opened.close()
     with progress(quiet=as_json) as report:

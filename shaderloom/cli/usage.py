@@ -51,7 +51,7 @@ def _refuse(error: Any) -> NoReturn:
     message = error.format_message().strip()
     if "\n" in message:  # no command at all: the help
         echo(message, err=True)
-    else:
+    elif message:  # else the parser has printed the help
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "shaderloom"
         reason = message[:1].lower() + message[1:].rstrip(".").replace("Value error, ", "")

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from ..notices import notify
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.host_arrays import host_array, is_torch_tensor
 from ..runtime.memory.tensor import Tensor
@@ -301,20 +302,42 @@ def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
     return shapes if len(shapes) == len(header.inputs) else None
 
 
-def complete_shapes(header: ModelHeader, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """Return ``shapes`` with those that the model declares for the other inputs.
+def complete_shapes(
+    header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges | None = None
+) -> dict[str, tuple[int, ...]]:
+    """Return ``shapes`` with those of the other inputs, with a warning where open dimensions are assumed.
 
-    Raises :class:`InputError` for an input whose sizes it does not declare as numbers.
+    A named dimension has the size that it has in ``shapes``, or the lowest of its range in ``dynamic``; else the first
+    dimension of an input is 1.  Raises :class:`InputError` for an input with other open dimensions.
     """
-    complete = {**_declared_shapes(header), **{name: tuple(shape) for name, shape in shapes.items()}}
+    complete = {name: tuple(shape) for name, shape in shapes.items()}
+    named = {name: sizes.low for name, sizes in (dynamic or {}).items()}
     for port in header.inputs:
-        if port.name not in complete:
+        sized = zip(port.dims or (), complete.get(port.name, ()))
+        named.update((dim, size) for dim, size in sized if is_dimension_name(dim))
+    for port in header.inputs:
+        if port.name in complete:
+            continue
+        assumed = [_assumed(axis, dim, named) for axis, dim in enumerate(port.dims or ())]
+        sizes = [size for size in assumed if size is not None]
+        if port.dims is None or len(sizes) < len(assumed):
             raise InputError(
-                "the model does not declare all sizes of the input as numbers",
+                f"{_declared(port)}, so its shape is not known",
                 tensor=port.name,
-                hint=f"give its shape: --shape {port.name}=...",
+                hint=f"give the sizes: --shape {port.name}=...",
             )
+        if sizes != list(port.dims):
+            text = "x".join(map(str, sizes))
+            notify(f"the shape of '{port.name}' is taken as {text}: {_declared(port)} (--shape says another)")
+        complete[port.name] = tuple(sizes)
     return complete
+
+
+def _assumed(axis: int, dim: int | str | None, named: Mapping[str, int]) -> int | None:
+    """Return the size of a declared dimension, None if nothing says it."""
+    if isinstance(dim, int):
+        return dim
+    return named.get(dim or "", 1 if axis == 0 else None)
 
 
 def _declared_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]]:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 @record(slots=False)
 class CallProfile:
-    """One call of a plan with its time.  ``roofline`` is the share of the device's peak, 1 at best."""
+    """One call of a plan with its time.
+
+    ``roofline`` is the share of the device's peak; None where it is not measured, or exceeds 1: the traffic of a kernel
+    whose data lies in caches is not bounded by that of memory.
+    """
 
     position: int
     kernel: str
@@ -105,7 +109,7 @@ def summarise(
     for time, measured in zip(medians, profiles[0].calls):
         call = measured.call
         flops, moved = evaluate(call.flops, symbols), evaluate(call.bytes, symbols)
-        reached = None if roofline is None else roofline.least_seconds(flops, moved) / max(time, 1) * 1e9
+        least = None if roofline is None else roofline.least_seconds(flops, moved)
         rows.append(
             CallProfile(
                 positions[id(call)],
@@ -117,7 +121,7 @@ def summarise(
                 time / total,
                 flops,
                 moved,
-                reached,
+                _reached(least, time),
             )
         )
     return PlanProfile(profiles[0].method, len(profiles), tuple(rows))
@@ -148,12 +152,18 @@ def summarise_stages(runs: Sequence[Sequence[tuple[Plan, Profile]]], roofline: R
                     iterations=len(executed),
                     flops=sum(flops for flops, _ in works),
                     bytes=sum(moved for _, moved in works),
-                    roofline=None if least is None else least / max(row.nanoseconds, 1) * 1e9,
+                    roofline=_reached(least, row.nanoseconds),
                 )
             )
     total = max(sum(row.nanoseconds for row in rows), 1)
     method = next((profile.method for run in runs for _, profile in run), "timestamps")
     return PlanProfile(method, len(runs), tuple(replace(row, share=row.nanoseconds / total) for row in rows))
+
+
+def _reached(least: float | None, nanoseconds: int) -> float | None:
+    """Return the share of the peak for the ``least`` seconds that the device needs, None for more than all of it."""
+    share = None if least is None else least / max(nanoseconds, 1) * 1e9
+    return share if share is not None and share <= 1 else None
 
 
 def _added(profiles: Sequence[Profile]) -> Profile:

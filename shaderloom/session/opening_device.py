@@ -9,7 +9,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
-from ..notices import notify
+from ..notices import SoftwareAdapterWarning, notify
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
 
@@ -65,15 +65,22 @@ class OpeningDevice:
                 raise failure
 
     def result(self) -> Device:
-        """Wait for the device; warn of a software one that nobody asked for.  Raises what :func:`open_device` does."""
-        opened = self._future.result()
+        """Wait for the device.  Raises what :func:`open_device` does."""
+        return self._future.result()
+
+    @property
+    def is_unasked_software(self) -> bool:
+        """Whether the device is a software one that nobody asked for."""
         asked = self._arguments.get("choice") or os.environ.get("SHADERLOOM_ADAPTER")
-        if opened.profile.is_software and not asked:
-            notify(
-                f"the only adapter is {opened.name}, a software one; on this machine providers=['cpu'] is faster "
-                "(by onnxruntime, where it is installed)",
-                once="software adapter",
-                severity=self._severity,
-                stacklevel=5,
-            )
-        return opened
+        return self.result().profile.is_software and not asked
+
+
+def warn_of_software(device: Device, severity: int) -> None:
+    """Say once that the device is a software one."""
+    notify(
+        f"the only adapter is {device.name}, a software one; on this machine providers=['cpu'] is faster "
+        "(by onnxruntime, where it is installed)",
+        once="software adapter",
+        severity=severity,
+        category=SoftwareAdapterWarning,
+    )

@@ -71,7 +71,8 @@ class ProviderChain:
         if on_cpu:
             more = f", and {len(on_cpu) - 3} more" if len(on_cpu) > 3 else ""
             self._report(
-                f"provider 'wgpu' cannot run {len(on_cpu)} nodes, 'cpu' does (session.placement() lists them): "
+                f"provider 'wgpu' cannot run {len(on_cpu)} {'node' if len(on_cpu) == 1 else 'nodes'}, 'cpu' does "
+                f"(session.placement() lists them): "
                 f"{'; '.join(on_cpu[:3])}{more}"
             )
 

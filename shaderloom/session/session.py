@@ -17,7 +17,7 @@ from ..execution.plan_bound import DEFAULT_PLANS
 from ..execution.plan_source import PlanSource
 from ..execution.resources import SessionStats
 from ..model.compiled import Progress
-from ..model.feeds import Dynamic, check_feeds
+from ..model.feeds import Dynamic, check_feeds, static_shapes
 from ..model.foreign import refuse_foreign
 from ..model.header import ModelHeader
 from ..model.model_file import locate
@@ -33,7 +33,7 @@ from ..runtime.plan.caps import Caps
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
-from .opening_device import OpeningDevice
+from .opening_device import OpeningDevice, warn_of_software
 from .ort_session import OrtSession
 from .provider_chain import ProviderChain
 from .run_trace import RunTrace
@@ -93,6 +93,7 @@ class InferenceSession(OrtSession):
 
     _engine: WgpuEngine | None = None
     _cpu: CpuEngine | None = None
+    _warns_of_software = False  #: after the first result
 
     def __init__(
         self,
@@ -136,6 +137,7 @@ class InferenceSession(OrtSession):
                     tune=_tuning(settings.tuning_seconds),
                 )
                 opened = opening.result()
+                self._warns_of_software = opening.is_unasked_software
             self._engine = WgpuEngine(source, opened, plans=plans, checked=bounds_checks, use_native=use_native)
 
         def make_cpu(chosen: Mapping[str, Any]) -> None:
@@ -239,6 +241,9 @@ class InferenceSession(OrtSession):
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
         run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
         results = run(feeds, targets)
+        if self._warns_of_software:
+            self._warns_of_software = False
+            warn_of_software(self.device, self._session_options.log_severity_level)
         for name, array in arrays.items():
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]
@@ -271,7 +276,8 @@ class InferenceSession(OrtSession):
 
     def default_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each input as the model declares it; an empty dict if a size is not declared."""
-        return dict(self._wgpu.source.default_shapes() or {})
+        source = self._engine.source if self._engine is not None else None
+        return dict((static_shapes(self._header) if source is None else source.default_shapes()) or {})
 
     def prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> bool:
         """Compile for these input shapes ahead of the first run; None takes the shapes that the model declares.

@@ -20,6 +20,8 @@ from shaderloom.cli import app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
 from shaderloom.cli.inspect_output import print_wgsl
 from shaderloom.compiler.target import target_of
+from shaderloom.cpu.provider import read_header
+from shaderloom.model.feeds import complete_shapes
 from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
 
@@ -27,6 +29,7 @@ from ...compiler.codegen.test_sharing import array, compiled
 from ...compiler.codegen.test_sharing import model as chain
 from ...support.patience import PATIENCE
 from ...support.plans import replace_compiler, two_call_model
+from ...support.programs import parse
 
 
 @pytest.fixture
@@ -49,6 +52,40 @@ def shaderloom(device, cache_folder, monkeypatch):
         return result
 
     return run
+
+
+def test_an_open_first_dimension_is_1_and_others_are_asked_for(shaderloom, path, tmp_path):
+    with pytest.warns(UserWarning, match=r"the shape of 'x' is taken as 1: the model declares \[N\] \(--shape says"):
+        assert json.loads(shaderloom("run", path, "--json").stdout)["inputs"][0]["shape"] == [1]
+    with pytest.warns(UserWarning, match="the shape of 'x' is taken as 7"):
+        facts = json.loads(shaderloom("run", path, "--dynamic", "N=7:40", "--json").stdout)
+    assert facts["inputs"][0]["shape"] == [7]
+    text = "g (float[n, m] x, float[k, m] z) => (float[p, q] y) { t = Neg(z)  y = Concat<axis = 0>(x, t) }"
+    onnx.save(parse(text), tmp_path / "two.onnx")
+    output = shaderloom("run", tmp_path / "two.onnx", status=1).output
+    assert "tensor 'x': the model declares [n, m], so its shape is not known [give the sizes: --shape x=...]" in output
+
+
+def test_sizes_follow_from_the_shapes_of_other_inputs(tmp_path):
+    text = "g (float[n, m] x, float[k, m] z) => (float[p, q] y) { t = Neg(z)  y = Concat<axis = 0>(x, t) }"
+    header = read_header(parse(text))
+    with pytest.warns(UserWarning, match="the shape of 'z' is taken as 1x5"):
+        assert complete_shapes(header, {"x": (2, 5)}) == {"x": (2, 5), "z": (1, 5)}
+
+
+def test_run_on_the_cpu_alone(device, cache_folder, path):
+    pytest.importorskip("onnxruntime")
+    result = CliRunner().invoke(app, ["run", str(path), "--shape", "x=10", "--providers", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^\d+\.\d\d ms the first run on cpu$", result.output, re.MULTILINE)
+    result = CliRunner().invoke(app, ["run", str(path), "--shape", "x=10", "--providers", "tpu"])
+    assert (result.exit_code, "there is no provider 'tpu'" in result.output) == (1, True)
+
+
+def test_hints_speak_of_the_option(shaderloom, tmp_path):
+    onnx.save(parse("g (string[n] x) => (string[n] y) { y = StringNormalizer(x) }"), tmp_path / "text.onnx")
+    output = shaderloom("run", tmp_path / "text.onnx", "--shape", "x=2", status=1).output
+    assert "--providers wgpu,cpu leaves" in output
 
 
 def test_run_from_a_file_to_a_file(shaderloom, path, tmp_path):
@@ -87,7 +124,6 @@ def test_run_prints_a_table(shaderloom, path):
         (["--shape", "10"], "--shape wants NAME=VALUE"),
         (["--shape", "x=1", "--shape", "x=2"], "gives 'x' twice"),
         (["--shape", "q=1"], "no input 'q'"),
-        ([], "tensor 'x': the model declares the shape N [give the sizes: --shape x=...]"),
         (["--shape", "x=1x2"], "has rank 2"),
         (["--input", "x=missing.npy"], "cannot read 'missing.npy'"),
         (["--shape", "x=10", "--dynamic", "N=5"], "--dynamic N=5 is not a range"),
@@ -298,6 +334,8 @@ def test_cache_commands(shaderloom, path, cache_folder, monkeypatch):
     assert (state["folder"], state["entries"]) == (str(cache_folder), 3)  # the header, a plan, and its sizes
     assert "3 entries" in shaderloom("cache", "info").output
     assert "3 entries removed" in shaderloom("cache", "clear").output
+    listed = shaderloom("cache", status=2).output
+    assert "clear" in listed and "error" not in listed
     assert "0 entries" in shaderloom("cache", "info").output
     shaderloom("run", path, "--shape", "x=30", "--no-cache")
     assert "0 entries" in shaderloom("cache", "info").output

@@ -198,7 +198,7 @@ def test_what_cannot_be_compiled_goes_to_the_cpu_once_told(device, monkeypatch):
     with shaderloom.InferenceSession(
         parse(ADD), providers=["wgpu", "cpu"], device=device, cache=False, preferred_output_location="gpu-buffer"
     ) as session:
-        with pytest.warns(UserWarning, match="provider 'wgpu' cannot run 1 nodes, 'cpu' does .*not on a device"):
+        with pytest.warns(UserWarning, match="provider 'wgpu' cannot run 1 node, 'cpu' does .*not on a device"):
             (result,) = session.run(None, {"x": x})
         assert result.location == "gpu-buffer"
         np.testing.assert_array_equal(result.numpy(), x + 1)
@@ -226,13 +226,22 @@ def test_a_software_adapter_is_named_once(monkeypatch):
     if not list_adapters() or list_adapters()[0].kind != "cpu":
         pytest.skip("the first adapter is no software one")
     monkeypatch.delenv("SHADERLOOM_ADAPTER", raising=False)
-    with pytest.warns(UserWarning, match=r"a software one; on this machine providers=\['cpu'\] is faster") as caught:
-        shaderloom.InferenceSession(parse(ADD), cache=False).close()
+    feeds = {"x": np.zeros(3, np.float32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = shaderloom.InferenceSession(parse(ADD), cache=False)
+        with pytest.raises(InputError, match="no value was given"):
+            session.run(None, {})
+    with pytest.warns(shaderloom.SoftwareAdapterWarning, match=r"one; on this machine providers=\['cpu'\]") as caught:
+        session.run(None, feeds)
     assert [warning.filename for warning in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shaderloom.InferenceSession(parse(ADD), cache=False).close()
-        shaderloom.InferenceSession(parse(ADD), cache=False, device=0).close()
+        session.run(None, feeds)
+        session.close()
+        for options in ({}, {"device": 0}):
+            with shaderloom.InferenceSession(parse(ADD), cache=False, **options) as session:
+                session.run(None, feeds)
 
 
 def test_provider_options_choose_the_device(device):
