@@ -15,6 +15,8 @@ Few queries of heads that share keys and values become rows of one head, so that
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...runtime.plan.record import record
@@ -26,6 +28,8 @@ from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
 from .patterns import is_filled_with, known_numbers, produced_by, view
 
+#: Keys of a cache for each query from which most of them are taken for spare capacity
+SPARE_KEYS = 4
 #: Head sizes that a thread group can hold
 LARGEST_HEAD = 256
 
@@ -138,7 +142,10 @@ def _check(target: Target, match: Match, facts: Facts) -> str | None:
     batch = ix.bounds(ix.product(list(root.output.shape[:-2])))[1]
     if batch > target.limit("max-compute-workgroups-per-dimension"):
         return "there are more heads than a dispatch has workgroups in a dimension"
-    return attention_reason(target, ix.bounds(root.output.shape[-2])[1])
+    *heads, queries, keys = (ix.bounds(extent)[1] for extent in match["shape"])
+    if _attended(match["softmax"].scores, match["shape"]) is not None and keys >= SPARE_KEYS * queries:
+        return None  # most of the keys are spare capacity: separate kernels compute all of them
+    return attention_reason(target, queries, 4 * math.prod((*heads, queries, keys)))
 
 
 def _attended(scores: Value, shape: Shape) -> Node | None:

@@ -12,8 +12,8 @@ from ..target import Target, WorkgroupCosts
 FEW_ROWS = 4
 #: Queries that share keys and values in one workgroup, at most
 MOST_ROWS = 8
-#: Vectors of queries that a thread can keep in registers
-_QUERY_VECTORS = 32
+#: Vectors of queries that a thread can keep in registers, and those that a software driver keeps on its stack
+_QUERY_VECTORS, _SOFTWARE_VECTORS = 32, 64
 #: Threads that share a key, at most, and the vectors that are left for each, at least
 _ACROSS, _OWN_VECTORS = 8, 2
 #: Vectors of keys that a thread fetches at once, and of values as many
@@ -148,7 +148,10 @@ class AttentionProblem:
         """Return the rows of a workgroup for few queries: those that share keys, unless a cache serves each of them."""
         if target.uses_workgroup_memory and self.batch * self.m * self.bytes <= _CACHED_BYTES:
             return 1
-        return ceil(self.m / ceil(self.m / MOST_ROWS)) if self.m else 1
+        most = MOST_ROWS
+        if not target.uses_workgroup_memory:  # more queries in registers take it seconds to compile
+            most = max(min(_SOFTWARE_VECTORS // max(ceil(self.key_size / LANES), 1), MOST_ROWS // 2), 1)
+        return ceil(self.m / ceil(self.m / most)) if self.m else 1
 
 
 def attention_tiles(target: Target, problem: AttentionProblem) -> list[AttentionTile]:
@@ -156,7 +159,7 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
     vectors = ceil(problem.key_size / LANES), ceil(problem.value_size / LANES)
     memory = target.limit("max-compute-workgroup-storage-size")
     candidates: list[AttentionTile]
-    if problem.has_few_rows:
+    if problem.has_few_rows or not target.uses_workgroup_memory:
         candidates = [*_row_tiles(target, problem, *vectors)]
     else:
         candidates = [_best_tile(target, problem.batch, problem.m, vectors, memory), *_TILES]
@@ -193,7 +196,8 @@ def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, valu
 def _row_tile(
     threads: int, rows: int, across: int, keys: int, key_vectors: int, *, ahead: bool = False
 ) -> RowAttention:
-    return RowAttention(threads, rows, across, keys, rows * ceil(key_vectors / across) <= _QUERY_VECTORS, ahead)
+    most = _QUERY_VECTORS if across > 1 else _SOFTWARE_VECTORS
+    return RowAttention(threads, rows, across, keys, rows * ceil(key_vectors / across) <= most, ahead)
 
 
 def _row_threads(target: Target, n: int, value_vectors: int) -> int:
@@ -219,8 +223,12 @@ def attention_parts(target: Target, problem: AttentionProblem) -> int:
     return min(range(1, max(min(free, costs.parts), 1) + 1), key=cost)
 
 
-def attention_reason(target: Target, m: int) -> str | None:
-    """Return the reason why the target is faster with separate kernels for ``m`` queries; None if it is not."""
-    if target.max_attention_queries is not None and m > target.max_attention_queries:
+def attention_reason(target: Target, m: int, scores: int) -> str | None:
+    """Return the reason why the target is faster with separate kernels for ``m`` queries; None if it is not.
+
+    Their scores take ``scores`` bytes, which the device must be able to bind.
+    """
+    is_slow = target.max_attention_queries is not None and m > target.max_attention_queries
+    if is_slow and scores <= target.limit("max-storage-buffer-binding-size"):
         return "a software driver is faster with products of their own: workgroup memory is expensive"
     return None

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from shaderloom.runtime.plan.device_profile import WEB
+
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 
@@ -111,3 +113,20 @@ def test_halves(device, queries: int):
     model, feeds = cached_attention((30, 22), queries, 40, dtype=np.float16)
     plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
     np.testing.assert_allclose(run_plan(device, plan, model, feeds)[0], expected(feeds, 2), atol=3e-3)
+
+
+@pytest.mark.parametrize("window", [-1, 5])
+def test_a_prompt_in_a_cache_on_software_drivers(each_device, window: int):
+    """Scores of the capacity are stored nowhere where most of it is spare."""
+    model, feeds = cached_attention((19, 12), 12, 90, local_window_size=window)
+    plan = compile_for(model, feeds, replace(each_device.profile, kind="cpu"))
+    assert "attention_row" in {kernel.template for kernel in plan.kernels}
+    np.testing.assert_allclose(run_plan(each_device, plan, model, feeds)[0], expected(feeds, 2, window), atol=2e-5)
+
+
+def test_scores_that_cannot_be_bound_are_stored_nowhere():
+    """A prompt of 512 in a cache of 8,192 has 128 MB of scores for eight heads, as much as a driver binds."""
+    for queries, capacity in ((512, 8192), (4096, 8192)):
+        model, feeds = cached_attention((queries,), queries, capacity)
+        plan = compile_for(model, feeds, replace(WEB, kind="cpu"))
+        assert max(call.bytes for call in plan.calls if isinstance(call.bytes, int)) < 64 << 20

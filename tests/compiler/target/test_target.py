@@ -138,7 +138,8 @@ def test_what_the_measured_targets_choose() -> None:
         16,
         256,
     ]
-    assert [attention_reason(each, 128) is None for each in (lavapipe, nvidia)] == [False, True]
+    assert [attention_reason(each, 128, 1 << 20) is None for each in (lavapipe, nvidia)] == [False, True]
+    assert attention_reason(lavapipe, 128, lavapipe.limit("max-storage-buffer-binding-size") + 1) is None
 
 
 def test_nothing_else_asks_what_a_device_is() -> None:
