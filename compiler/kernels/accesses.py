@@ -30,7 +30,7 @@ Coordinates = tuple[Dim, ...]
 
 
 @record
-class Fact:
+class Inequality:
     """A condition that holds where an access is executed: ``left < right``, or ``left >= right``."""
 
     is_less: bool
@@ -38,12 +38,12 @@ class Fact:
     right: Dim
 
 
-Facts = tuple[Fact, ...]
+Inequalities = tuple[Inequality, ...]
 
 
-def facts_of(condition: Expr | None) -> Facts:
-    """Return the facts that the comparisons of coordinates in a conjunction imply."""
-    facts: list[Fact] = []
+def inequalities_of(condition: Expr | None) -> Inequalities:
+    """Return the inequalities that the comparisons of coordinates in a conjunction imply."""
+    inequalities: list[Inequality] = []
     stack = [] if condition is None else [condition]
     while stack:
         node = stack.pop()
@@ -55,8 +55,8 @@ def facts_of(condition: Expr | None) -> Facts:
                 continue
             if node.op in ("gt", "le"):
                 left, right = right, left
-            facts.append(Fact(node.op in ("lt", "gt"), left, right))
-    return tuple(facts)
+            inequalities.append(Inequality(node.op in ("lt", "gt"), left, right))
+    return tuple(inequalities)
 
 
 def _number(node: Expr) -> Dim | None:
@@ -66,20 +66,23 @@ def _number(node: Expr) -> Dim | None:
     return int(node.payload) if node.op == "const" else None
 
 
-def is_inside(coordinate: Dim, size: Dim, facts: Facts) -> bool:
-    """Return whether ``facts`` imply ``0 <= coordinate < size``."""
+def is_inside(coordinate: Dim, size: Dim, inequalities: Inequalities) -> bool:
+    """Return whether ``inequalities`` imply ``0 <= coordinate < size``."""
     low = ix.bounds(coordinate)[0] >= 0 or any(
-        not fact.is_less and ix.bounds(_shifted(coordinate, fact))[0] >= 0 for fact in facts
+        not inequality.is_less and ix.bounds(_shifted(coordinate, inequality))[0] >= 0 for inequality in inequalities
     )
     return low and (
         ix.always_less(coordinate, size)
-        or any(fact.is_less and ix.always_less(_shifted(coordinate, fact), ix.add(size, 1)) for fact in facts)
+        or any(
+            inequality.is_less and ix.always_less(_shifted(coordinate, inequality), ix.add(size, 1))
+            for inequality in inequalities
+        )
     )
 
 
-def _shifted(coordinate: Dim, fact: Fact) -> Dim:
-    """Return the coordinate with the left side of a comparison replaced by its right side."""
-    return ix.add(ix.add(coordinate, ix.multiply(fact.left, -1)), fact.right)
+def _shifted(coordinate: Dim, inequality: Inequality) -> Dim:
+    """Return the coordinate with the left side of a inequality replaced by its right side."""
+    return ix.add(ix.add(coordinate, ix.multiply(inequality.left, -1)), inequality.right)
 
 
 class Accesses:
@@ -88,8 +91,8 @@ class Accesses:
     def __init__(self) -> None:
         self._loads: dict[Expr, set[tuple[Value, Coordinates]]] = {}
         self._stores: dict[Dim, set[tuple[Value, Coordinates]]] = {}
-        #: what became of expressions where facts hold: positions that are read share their parts
-        self._done: dict[Facts, dict[Expr, Expr]] = {}
+        #: what became of expressions where inequalities hold: positions that are read share their parts
+        self._done: dict[Inequalities, dict[Expr, Expr]] = {}
 
     def loaded(self, load: Expr, value: Value, coordinates: Coordinates) -> None:
         self._loads.setdefault(load, set()).add((value, coordinates))
@@ -111,20 +114,20 @@ class Accesses:
 
     def _store(self, store: Store, values: Mapping[str, Value]) -> Store:
         condition = None if store.condition is None else self._expression(store.condition, (), values)
-        facts = facts_of(condition)
-        value = self._expression(store.value, facts, values)
-        position = self._position(store.position, facts, values)
+        inequalities = inequalities_of(condition)
+        value = self._expression(store.value, inequalities, values)
+        position = self._position(store.position, inequalities, values)
         made_for = self._stores.get(store.position, set())
-        if not self._is_inside(position, values[store.operand], made_for, facts):
+        if not self._is_inside(position, values[store.operand], made_for, inequalities):
             inside = _guard(position, values[store.operand])
             condition = inside if condition is None else ex.binary("and", condition, inside)
         if (value, position, condition) == (store.value, store.position, store.condition):
             return store
         return replace(store, value=value, position=position, condition=condition)
 
-    def _expression(self, value: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
-        """Return ``value`` with its loads in bounds, given ``facts``; a guard's condition adds facts for its value."""
-        done = self._done.setdefault(facts, {})
+    def _expression(self, value: Expr, inequalities: Inequalities, values: Mapping[str, Value]) -> Expr:
+        """Return ``value`` with its loads in bounds where ``inequalities`` hold; guards add some for their values."""
+        done = self._done.setdefault(inequalities, {})
         stack = [value]
         while stack:
             node = stack[-1]
@@ -139,27 +142,27 @@ class Accesses:
             stack.pop()
             if node.op == "guard":
                 condition = done[node.args[0]]
-                guarded = self._expression(node.args[1], (*facts, *facts_of(condition)), values)
+                guarded = self._expression(node.args[1], (*inequalities, *inequalities_of(condition)), values)
                 done[node] = substitution.rebuild(node, (condition, guarded, done[node.args[2]]))
             elif node.op == "load":
-                done[node] = self._load(node, facts, values)
+                done[node] = self._load(node, inequalities, values)
             elif node.op == "coordinate":
-                done[node] = ex.coordinate(self._position(node.payload, facts, values))
+                done[node] = ex.coordinate(self._position(node.payload, inequalities, values))
             else:
                 done[node] = substitution.rebuild(node, tuple(done[argument] for argument in node.args))
         return done[value]
 
-    def _load(self, node: Expr, facts: Facts, values: Mapping[str, Value]) -> Expr:
+    def _load(self, node: Expr, inequalities: Inequalities, values: Mapping[str, Value]) -> Expr:
         payload = node.payload
         value = values[str(payload.operand)]
-        position = self._position(payload.position, facts, values)
-        if not self._is_inside(position, value, self._loads.get(node, set()), facts):
+        position = self._position(payload.position, inequalities, values)
+        if not self._is_inside(position, value, self._loads.get(node, set()), inequalities):
             position = _nearest(position, _memory(value))
         if position == payload.position:
             return node
         return ex.load(payload.operand, payload.dtype, position, node.dtype)
 
-    def _position(self, position: Dim, facts: Facts, values: Mapping[str, Value]) -> Dim:
+    def _position(self, position: Dim, inequalities: Inequalities, values: Mapping[str, Value]) -> Dim:
         """Return the position with the loads of its run-time integers in bounds."""
         if not ix.opaque_payloads(position):
             return position
@@ -167,24 +170,29 @@ class Accesses:
         def on_atom(atom: ix.Atom) -> Dim | None:
             if atom.kind != "opaque":
                 return None
-            inner = self._expression(atom.payload, facts, values)
+            inner = self._expression(atom.payload, inequalities, values)
             return None if inner is atom.payload else ex.as_index(inner, atom.low, atom.high)
 
         return ix.transform(position, on_atom)
 
     @staticmethod
-    def _is_inside(position: Dim, value: Value, made_for: set[tuple[Value, Coordinates]], facts: Facts) -> bool:
+    def _is_inside(
+        position: Dim, value: Value, made_for: set[tuple[Value, Coordinates]], inequalities: Inequalities
+    ) -> bool:
         memory = _memory(value)
         low, high = ix.bounds(position)
         if low >= 0 and high < ix.bounds(memory)[0]:
             return True
         vector = _vector(position, value)
-        if vector is not None and is_inside(*vector, facts):
+        if vector is not None and is_inside(*vector, inequalities):
             return True
-        if is_inside(position, memory, facts):
+        if is_inside(position, memory, inequalities):
             return True
         return any(
-            all(is_inside(coordinate, size, facts) for coordinate, size in zip(coordinates, other.shape, strict=True))
+            all(
+                is_inside(coordinate, size, inequalities)
+                for coordinate, size in zip(coordinates, other.shape, strict=True)
+            )
             for other, coordinates in made_for
         )
 

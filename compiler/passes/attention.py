@@ -22,7 +22,7 @@ import numpy as np
 from ...runtime.plan.record import record
 from ..ir.graph import Node, Shape, Value
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
@@ -108,7 +108,7 @@ def _softmax(weights: Value) -> _Softmax | None:
     return _Softmax(difference.operand(0), tuple(nodes), zero_rows)
 
 
-def _match(node: Node, facts: Facts) -> Match | None:
+def _match(node: Node, facts: GraphFacts) -> Match | None:
     weights = node.operand(0)
     between: list[Node] = []
     while (step := produced_by(weights, "loom.View", "Cast")) is not None:
@@ -125,7 +125,7 @@ def _match(node: Node, facts: Facts) -> Match | None:
     return Match((node, *between, *softmax.nodes), {"softmax": softmax, "shape": node.operand(0).shape})
 
 
-def _check(target: Target, match: Match, facts: Facts) -> str | None:
+def _check(target: Target, match: Match, facts: GraphFacts) -> str | None:
     root = match.root
     inside = set(match.nodes)
     for member in match.nodes[1:]:

@@ -28,7 +28,7 @@ from ..ops.math.nodes import in_type
 from ..ops.math.reductions import reduce
 from ..ops.onnx.quantize import BYTES, centred, quantize
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from .patterns import known_numbers, produced_by, view
 
@@ -52,7 +52,7 @@ class _Bytes:
 # -- integers --------------------------------------------------------------------------------------------------------
 
 
-def _match_integers(node: Node, facts: Facts) -> Match | None:
+def _match_integers(node: Node, facts: GraphFacts) -> Match | None:
     """Match an integer product of bytes with a constant matrix of bytes."""
     left, right = (_centred(node.operand(position)) for position in (0, 1))
     if left is None or right is None or not _are_factors(left, right, facts):
@@ -77,7 +77,7 @@ def _centred(value: Value) -> _Bytes | None:
     return _Bytes(cast.operand(0), zero)
 
 
-def _are_factors(left: _Bytes, right: _Bytes, facts: Facts) -> bool:
+def _are_factors(left: _Bytes, right: _Bytes, facts: GraphFacts) -> bool:
     """Return whether rows of an activation meet columns of a constant matrix, each with a zero point of its own."""
     a, b = left.number, right.number
     if any(factor.zero is not None and len(factor.zero.shape) > factor.number.rank for factor in (left, right)):
@@ -134,7 +134,7 @@ def _row_sums(builder: GraphBuilder, left: _Bytes, right: _Bytes) -> Value:
 # -- dequantised tensors ---------------------------------------------------------------------------------------------
 
 
-def _match_dequantised(node: Node, facts: Facts) -> Match | None:
+def _match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of two tensors that are dequantised, with scales of rows and of columns."""
     nodes = [produced_by(node.operand(position), "loom.Dequantize") for position in (0, 1)]
     if node.output.dtype is not FLOAT32 or any(each is None for each in nodes):
@@ -166,7 +166,7 @@ def _dequantised(builder: GraphBuilder, match: Match) -> Value:
 # -- weights in blocks -----------------------------------------------------------------------------------------------
 
 
-def _match_blocks(node: Node, facts: Facts) -> Match | None:
+def _match_blocks(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of many rows with a packed weight whose codes, less their zero points, are bytes."""
     attributes, zero = node.attributes, node.operand(3)
     terms = node.operand(0).shape[-1]
@@ -216,7 +216,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
     if not compilation.target.byte_products or choice == "float":
         return exact
 
-    def allowed(node: Node, facts: Facts) -> Match | None:
+    def allowed(node: Node, facts: GraphFacts) -> Match | None:
         rounds = choice == "int8" or node.attributes.rounds_activations
         return _match_blocks(node, facts) if rounds else None
 

@@ -17,7 +17,7 @@ from ..ops.internal.packed_weights import CODES, has_few_rows, unit_of
 from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from .patterns import known_numbers, produced_by, view
@@ -49,7 +49,7 @@ class _Weight:
     rounds_activations: bool
 
 
-def _match(node: Node, facts: Facts) -> Match | None:
+def _match(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product with a matrix of constants that is dequantised."""
     left, right = node.operand(0), node.operand(1)
     if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
@@ -181,7 +181,7 @@ def _packed(builder: GraphBuilder, parameter: Value, columns: int, axis: int) ->
 # -- factors of rows -------------------------------------------------------------------------------------------------
 
 
-def _match_factor(node: Node, facts: Facts) -> Match | None:
+def _match_factor(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of few rows with activations that are divided by their root mean square, or the like."""
     value = node.operand(0)
     if not has_few_rows(node) or any(user.op != node.op or user.domain != node.domain for user in value.users):

@@ -11,7 +11,7 @@ from ..ir.graph import Node, Value
 from ..ops.onnx.padding import axis_pads
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from .patterns import is_filled_with, known_numbers, produced_by
 
@@ -19,14 +19,14 @@ from .patterns import is_filled_with, known_numbers, produced_by
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Exp", "Abs", "Softplus")
 
 
-def _match(node: Node, facts: Facts) -> Match | None:
+def _match(node: Node, facts: GraphFacts) -> Match | None:
     pad = produced_by(node.operand(0), "Pad")
     if pad is None:
         return None
     return Match((node, pad), {"value": pad.operand(0), "pad": pad})
 
 
-def _check(match: Match, facts: Facts) -> str | None:
+def _check(match: Match, facts: GraphFacts) -> str | None:
     node, pad = match.nodes
     if pad.attributes.mode != "constant":
         return f"mode {pad.attributes.mode} of the Pad repeats elements"

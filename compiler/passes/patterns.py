@@ -8,7 +8,7 @@ from ..ir.graph import Node, Shape, Value
 from ..ops.checks import broadcast_dim
 from ..ops.registry import Builder
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, operator_key
+from ..rewriting.rules import GraphFacts, operator_key
 
 
 def produced_by(value: Value | None, *operators: str) -> Node | None:
@@ -47,7 +47,7 @@ def broadcast(left: Shape, right: Shape) -> Shape | None:
     return tuple(merged)
 
 
-def split_constant(node: Node, facts: Facts) -> tuple[Value, Value] | None:
+def split_constant(node: Node, facts: GraphFacts) -> tuple[Value, Value] | None:
     """Return the varying and the constant operand of a binary node whose result has the shape of the varying one."""
     left, right = node.operand(0), node.operand(1)
     if facts.is_constant(right) and not facts.is_constant(left):

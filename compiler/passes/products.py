@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ..ir.graph import Node, Value
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from .patterns import view
 
 
-def _shared_right(node: Node, facts: Facts) -> Match | None:
+def _shared_right(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product in which every batch of the left operand uses the same right matrix."""
     left, right = node.operand(0), node.operand(1)
     if left.rank == right.rank == 2 or any(size != 1 for size in right.shape[:-2]):

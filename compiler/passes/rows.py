@@ -20,7 +20,7 @@ from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, operator_key
+from ..rewriting.rules import GraphFacts, operator_key
 from ..symbolic import polynomial as ix
 from .patterns import view
 
@@ -63,7 +63,7 @@ class _Selection:
 
 def select_rows(graph: Graph, compilation: Compilation) -> int:
     """Move selections of one row before products; return the number of products that compute fewer rows."""
-    facts = Facts(graph, compilation.limits)
+    facts = GraphFacts(graph, compilation.limits)
     moved = 0
     for node in list(graph.nodes):
         selection = _selection(node)
@@ -79,7 +79,7 @@ def select_rows(graph: Graph, compilation: Compilation) -> int:
             if compilation.remarks is not None:
                 compilation.remarks.append(Remark("select-rows", node.origins, node.op))
             moved += products
-            facts = Facts(graph, compilation.limits)
+            facts = GraphFacts(graph, compilation.limits)
     return moved
 
 
@@ -103,7 +103,7 @@ def _selection(node: Node) -> _Selection | None:
 # -- what moves ------------------------------------------------------------------------------------------------------
 
 
-def _region(graph: Graph, facts: Facts, selection: _Selection) -> dict[Node, int]:
+def _region(graph: Graph, facts: GraphFacts, selection: _Selection) -> dict[Node, int]:
     """Return the nodes that need compute one row alone, in order, each with the row axis of its result."""
     axes: dict[Value, int] = {selection.value: selection.axis}
     region: dict[Node, int] = {}

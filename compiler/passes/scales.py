@@ -16,7 +16,7 @@ import numpy as np
 from ..ir.graph import Node, Shape, Value
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule, operator_key
+from ..rewriting.rules import GraphFacts, Match, Rule, operator_key
 from ..symbolic import polynomial as ix
 from .patterns import known_numbers, produced_by, split_constant, varies_along, view
 
@@ -44,7 +44,7 @@ def _factor_view(product: Node, factor: Value) -> tuple[Shape, Shape]:
     return whole, ((1, 1, 1, *ones) if factor.elements == 1 else (group, 1, weight.shape[1], *ones))
 
 
-def _weight_reason(product: Node, facts: Facts) -> str | None:
+def _weight_reason(product: Node, facts: GraphFacts) -> str | None:
     weight = product.operand(1)
     if not facts.is_constant(weight):
         return "the weight is computed at run time"
@@ -54,13 +54,13 @@ def _weight_reason(product: Node, facts: Facts) -> str | None:
     return None
 
 
-def _is_small(weight: Value, facts: Facts) -> bool:
+def _is_small(weight: Value, facts: GraphFacts) -> bool:
     """Return whether the host scales the weight at compile time."""
     count = weight.elements
     return not isinstance(count, ix.Index) and count <= facts.limits.fold_elements
 
 
-def _worth_reason(product: Node, factor: Value, facts: Facts) -> str | None:
+def _worth_reason(product: Node, factor: Value, facts: GraphFacts) -> str | None:
     """Return why folding the factor does not pay, or None.
 
     Multiplying by one number is almost free, whereas scaling a large weight takes a kernel of its own.
@@ -86,7 +86,7 @@ def _factor_reason(factor: Value) -> str | None:
 # -- factors of output channels --------------------------------------------------------------------------------------
 
 
-def _match_scaled_product(node: Node, facts: Facts) -> Match | None:
+def _match_scaled_product(node: Node, facts: GraphFacts) -> Match | None:
     parts = split_constant(node, facts)
     if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
         return None
@@ -96,7 +96,7 @@ def _match_scaled_product(node: Node, facts: Facts) -> Match | None:
     return Match((node, product), {"product": product, "factor": parts[1]})
 
 
-def _check_scaled_product(match: Match, facts: Facts) -> str | None:
+def _check_scaled_product(match: Match, facts: GraphFacts) -> str | None:
     product, factor = match["product"], match["factor"]
     if not facts.single_use(product.output):
         return "the unscaled result is needed too"
@@ -130,7 +130,7 @@ SCALED_PRODUCT = Rule(
 # -- addends before a factor -----------------------------------------------------------------------------------------
 
 
-def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
+def _match_scaled_sum(node: Node, facts: GraphFacts) -> Match | None:
     """Match ``(product + b) * s``: the factor must be distributed over the sum before it reaches the product."""
     parts = split_constant(node, facts)
     if parts is None or (node.op == "Div" and parts[0] is not node.operand(0)):
@@ -143,7 +143,7 @@ def _match_scaled_sum(node: Node, facts: Facts) -> Match | None:
     return Match((node, total, product), {"product": product, "addend": inner[1], "factor": parts[1], "sum": total})
 
 
-def _check_scaled_sum(match: Match, facts: Facts) -> str | None:
+def _check_scaled_sum(match: Match, facts: GraphFacts) -> str | None:
     if not facts.single_use(match["sum"].output):
         return "the sum before the factor is needed too"
     return _check_scaled_product(match, facts)
@@ -161,7 +161,7 @@ SCALED_SUM = Rule("scale-over-sum", frozenset({"Mul", "Div"}), _match_scaled_sum
 # -- factors of input channels ---------------------------------------------------------------------------------------
 
 
-def _match_scaled_operand(node: Node, facts: Facts) -> Match | None:
+def _match_scaled_operand(node: Node, facts: GraphFacts) -> Match | None:
     scaling = produced_by(node.operand(0), "Mul", "Div")
     parts = None if scaling is None else split_constant(scaling, facts)
     if scaling is None or parts is None or (scaling.op == "Div" and parts[0] is not scaling.operand(0)):
@@ -169,7 +169,7 @@ def _match_scaled_operand(node: Node, facts: Facts) -> Match | None:
     return Match((node, scaling), {"product": node, "scaling": scaling, "value": parts[0], "factor": parts[1]})
 
 
-def _check_scaled_operand(match: Match, facts: Facts) -> str | None:
+def _check_scaled_operand(match: Match, facts: GraphFacts) -> str | None:
     product, factor, value = match["product"], match["factor"], match["value"]
     if not facts.single_use(match["scaling"].output):
         return "the scaled operand is needed too"
@@ -210,7 +210,7 @@ SCALED_OPERAND = Rule(
 # -- constants that meet ---------------------------------------------------------------------------------------------
 
 
-def _match_subtraction(node: Node, facts: Facts) -> Match | None:
+def _match_subtraction(node: Node, facts: GraphFacts) -> Match | None:
     left, right = node.operand(0), node.operand(1)
     if not facts.is_constant(right) or facts.is_constant(left) or not left.dtype.is_signed:
         return None
@@ -225,7 +225,7 @@ SUBTRACTION = Rule(
 )
 
 
-def _match_chain(node: Node, facts: Facts) -> Match | None:
+def _match_chain(node: Node, facts: GraphFacts) -> Match | None:
     """Match ``(x + a) + b`` and ``(x * a) * b`` with constants a and b."""
     outer = split_constant(node, facts)
     inner_node = None if outer is None else produced_by(outer[0], operator_key(node))
@@ -235,7 +235,7 @@ def _match_chain(node: Node, facts: Facts) -> Match | None:
     return Match((node, inner_node), {"value": inner[0], "first": inner[1], "second": outer[1]})
 
 
-def _check_chain(match: Match, facts: Facts) -> str | None:
+def _check_chain(match: Match, facts: GraphFacts) -> str | None:
     node, inner = match.nodes
     if not facts.single_use(inner.output):
         return "the inner result is needed too"
@@ -275,7 +275,7 @@ def _longer_axes(shape: Shape) -> list[int]:
     return [axis for axis, size in enumerate(shape) if size != 1]
 
 
-def _match_below_view(node: Node, facts: Facts) -> Match | None:
+def _match_below_view(node: Node, facts: GraphFacts) -> Match | None:
     """Match arithmetic with a constant on a product behind a view that adds or removes axes of size 1, as
     one-dimensional convolutions have.
     """
@@ -294,7 +294,7 @@ def _match_below_view(node: Node, facts: Facts) -> Match | None:
     return Match((node, shaped), {"value": value, "constant": parts[1], "axes": tuple(zip(before, after))})
 
 
-def _check_below_view(match: Match, facts: Facts) -> str | None:
+def _check_below_view(match: Match, facts: GraphFacts) -> str | None:
     return None if facts.single_use(match.nodes[1].output) else "the view is needed too"
 
 

@@ -26,7 +26,7 @@ from ..ir.origins import merge_origins
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts
+from ..rewriting.rules import GraphFacts
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
 from .patterns import known_numbers, split_constant, varies_along, view
@@ -66,7 +66,7 @@ class _Sibling:
 
 def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMul") -> int:
     """Join products of one activation where that pays; return the number of products that are gone."""
-    facts = Facts(graph, compilation.limits)
+    facts = GraphFacts(graph, compilation.limits)
     families: dict[Hashable, list[_Sibling]] = {}
     for node in graph.nodes:
         sibling = _sibling(node, facts) if node.op == operator and node.domain == "loom" else None
@@ -89,7 +89,7 @@ def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMu
     return joined
 
 
-def _sibling(node: Node, facts: Facts) -> _Sibling | None:
+def _sibling(node: Node, facts: GraphFacts) -> _Sibling | None:
     """Match a product of an activation with a constant matrix, and its bias."""
     left, right = node.operand(0), node.operand(1)
     sizes = (*right.shape, node.output.shape[-1])
@@ -107,7 +107,7 @@ def _sibling(node: Node, facts: Facts) -> _Sibling | None:
     return _Sibling(node, None, node)
 
 
-def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
+def _refusal(members: list[_Sibling], facts: GraphFacts) -> str | None:
     for each in members:
         result = each.last.output
         if each.columns % 4:
@@ -128,7 +128,7 @@ def _refusal(members: list[_Sibling], facts: Facts) -> str | None:
     return "arithmetic behind a product is faster in its own kernel"
 
 
-def _weight_reason(weight: Value, facts: Facts) -> str | None:
+def _weight_reason(weight: Value, facts: GraphFacts) -> str | None:
     """Return why a weight must remain unchanged, or None."""
     for value in preorder([weight], operands):
         large = ix.bounds(value.elements)[1] > facts.limits.fold_elements

@@ -15,7 +15,7 @@ from ...runtime.plan.dtypes import DType
 from ..ir.graph import Node, Value
 from ..ops.onnx.cast import CastAttributes, is_same
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from .patterns import is_filled_with, known_numbers, produced_by
 
 
@@ -26,7 +26,7 @@ def _first(builder: GraphBuilder, match: Match) -> Value:
 # -- neutral elements ------------------------------------------------------------------------------------------------
 
 
-def _neutral(node: Node, facts: Facts) -> Match | None:
+def _neutral(node: Node, facts: GraphFacts) -> Match | None:
     left, right = node.operand(0), node.operand(1)
     either = node.op in ("Mul", "Add")
     number = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": -0.0, "Sub": 0.0}[node.op]
@@ -42,7 +42,7 @@ NEUTRAL = Rule("neutral-element", frozenset({"Mul", "Div", "Pow", "Add", "Sub"})
 # -- operators that undo or repeat each other ------------------------------------------------------------------------
 
 
-def _twice(node: Node, facts: Facts) -> Match | None:
+def _twice(node: Node, facts: GraphFacts) -> Match | None:
     inner = produced_by(node.operand(0), node.op)
     if inner is None:
         return None
@@ -53,7 +53,7 @@ def _twice(node: Node, facts: Facts) -> Match | None:
 TWICE = Rule("applied-twice", frozenset({"Neg", "Not", "Relu", "Abs", "Ceil", "Floor", "Round"}), _twice, _first)
 
 
-def _unbounded(node: Node, facts: Facts) -> Match | None:
+def _unbounded(node: Node, facts: GraphFacts) -> Match | None:
     if node.optional(1) is None and node.optional(2) is None:
         return Match((node,), {"value": node.operand(0)})
     return None
@@ -62,7 +62,7 @@ def _unbounded(node: Node, facts: Facts) -> Match | None:
 UNBOUNDED_CLIP = Rule("clip-without-bounds", frozenset({"Clip"}), _unbounded, _first)
 
 
-def _relu_of_clip(node: Node, facts: Facts) -> Match | None:
+def _relu_of_clip(node: Node, facts: GraphFacts) -> Match | None:
     """Match a Relu of a Clip whose bounds are not negative: the Clip's result is not negative either."""
     inner = produced_by(node.operand(0), "Clip")
     if inner is None:
@@ -99,7 +99,7 @@ def holds_exactly(source: DType, target: DType) -> bool:
     return source.width < target.width and (target.is_signed or not source.is_signed)
 
 
-def _same_cast(node: Node, facts: Facts) -> Match | None:
+def _same_cast(node: Node, facts: GraphFacts) -> Match | None:
     value, attributes = node.operand(0), node.attributes
     same = is_same(value.dtype, node.output.dtype, bool(attributes.saturate))
     return Match((node,), {"value": value}) if same else None
@@ -108,12 +108,12 @@ def _same_cast(node: Node, facts: Facts) -> Match | None:
 SAME_CAST = Rule("cast-to-same-type", frozenset({"Cast"}), _same_cast, _first)
 
 
-def _cast_of_cast(node: Node, facts: Facts) -> Match | None:
+def _cast_of_cast(node: Node, facts: GraphFacts) -> Match | None:
     inner = produced_by(node.operand(0), "Cast")
     return None if inner is None else Match((node, inner), {"value": inner.operand(0)})
 
 
-def _check_casts(match: Match, facts: Facts) -> str | None:
+def _check_casts(match: Match, facts: GraphFacts) -> str | None:
     source, middle, target = match["value"].dtype, match.nodes[1].output.dtype, match.root.output.dtype
     if not holds_exactly(source, middle):
         return f"the cast from {source} to {middle} loses information"
@@ -137,7 +137,7 @@ CAST_OF_CAST = Rule("cast-of-cast", frozenset({"Cast"}), _cast_of_cast, _join_ca
 # -- selections ------------------------------------------------------------------------------------------------------
 
 
-def _decided_where(node: Node, facts: Facts) -> Match | None:
+def _decided_where(node: Node, facts: GraphFacts) -> Match | None:
     for position, number in ((1, True), (2, False)):
         if is_filled_with(node.optional(0), number) and node.operand(position).shape == node.output.shape:
             return Match((node,), {"value": node.operand(position)})
@@ -147,14 +147,14 @@ def _decided_where(node: Node, facts: Facts) -> Match | None:
 DECIDED_WHERE = Rule("where-with-known-condition", frozenset({"Where"}), _decided_where, _first)
 
 
-def _division(node: Node, facts: Facts) -> Match | None:
+def _division(node: Node, facts: GraphFacts) -> Match | None:
     divisor = known_numbers(node.operand(1))
     if divisor is None or divisor.size != 1 or not node.operand(0).dtype.is_float:
         return None
     return Match((node,), {"value": node.operand(0), "divisor": node.operand(1)})
 
 
-def _check_division(match: Match, facts: Facts) -> str | None:
+def _check_division(match: Match, facts: GraphFacts) -> str | None:
     """Return why a division must not become a product with the reciprocal, or None.
 
     The reciprocal of a power of two is exact; both must be far from the ends of the smallest float range.

@@ -14,7 +14,7 @@ from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule, apply_rules
+from ..rewriting.rules import GraphFacts, Match, Rule, apply_rules
 from ..tuning import gemm_tiles
 from ..tuning.config_choice import problem_key
 from .patterns import view
@@ -45,7 +45,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
             key, [modelled, *(parts for parts in possible if parts != modelled)], node.origins
         )
 
-    def match_matrices(node: Node, facts: Facts) -> Match | None:
+    def match_matrices(node: Node, facts: GraphFacts) -> Match | None:
         left, right = node.operand(0), node.operand(1)
         if left.rank != 2 or right.rank != 2 or not _applies(node, facts):
             return None
@@ -54,7 +54,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
         parts = parts_of(node, gemm_tiles.Problem(m, n, k), k, "none")
         return Match((node,), {"parts": parts}) if parts > 1 else None
 
-    def match_convolution(node: Node, facts: Facts) -> Match | None:
+    def match_convolution(node: Node, facts: GraphFacts) -> Match | None:
         if node.attributes.group != 1 or not _applies(node, facts):
             return None
         weight, result = node.operand(1), node.output
@@ -71,7 +71,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
     )
 
 
-def _applies(node: Node, facts: Facts) -> bool:
+def _applies(node: Node, facts: GraphFacts) -> bool:
     """Return whether the node depends on run-time inputs, is f32, and has only constant, positive sizes."""
     values = (node.operand(0), node.operand(1), node.output)
     if node.output.dtype.name != "float32" or facts.is_constant(node.output):

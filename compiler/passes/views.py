@@ -7,14 +7,14 @@ from ..ops.onnx.slicing import StridedSliceAttributes
 from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from .patterns import broadcast, produced_by, view
 
 # -- one operator for every change of shape --------------------------------------------------------------------------
 
 
-def _always(node: Node, facts: Facts) -> Match | None:
+def _always(node: Node, facts: GraphFacts) -> Match | None:
     return Match((node,), {"value": node.operand(0)})
 
 
@@ -34,7 +34,7 @@ def _broadcast(builder: GraphBuilder, match: Match) -> Value:
 CANONICAL_BROADCAST = Rule("expand-shape-as-attribute", frozenset({"Expand"}), _always, _broadcast)
 
 
-def _unchanged(node: Node, facts: Facts) -> Match | None:
+def _unchanged(node: Node, facts: GraphFacts) -> Match | None:
     value = node.operand(0)
     if value.shape != node.output.shape:
         return None
@@ -55,7 +55,7 @@ UNCHANGED = Rule(
 )
 
 
-def _same_operator(node: Node, facts: Facts) -> Match | None:
+def _same_operator(node: Node, facts: GraphFacts) -> Match | None:
     inner = node.operand(0).producer
     if inner is None or inner.op != node.op or inner.domain != node.domain:
         return None
@@ -83,7 +83,7 @@ def _join_transposes(builder: GraphBuilder, match: Match) -> Value:
 TRANSPOSE_OF_TRANSPOSE = Rule("transpose-of-transpose", frozenset({"Transpose"}), _same_operator, _join_transposes)
 
 
-def _moves_only_ones(node: Node, facts: Facts) -> Match | None:
+def _moves_only_ones(node: Node, facts: GraphFacts) -> Match | None:
     """Match a transposition that moves only axes of size 1: the other axes, and so the elements, keep their order."""
     value = node.operand(0)
     longer = [axis for axis in permutation(node) if value.shape[axis] != 1]
@@ -100,7 +100,7 @@ TRANSPOSE_OF_ONES = Rule(
 # -- selections ------------------------------------------------------------------------------------------------------
 
 
-def _only_row(node: Node, facts: Facts) -> Match | None:
+def _only_row(node: Node, facts: GraphFacts) -> Match | None:
     """Match a selection of one row of one, for every element of the first axis, whatever its index is."""
     value, index = node.operand(0), node.operand(1)
     if node.attributes.batch_dims != 1 or value.shape[1] != 1 or index.elements != index.shape[0]:
@@ -130,7 +130,7 @@ def _slice_of_slice(builder: GraphBuilder, match: Match) -> Value:
 SLICE_OF_SLICE = Rule("slice-of-slice", frozenset({"loom.StridedSlice"}), _same_operator, _slice_of_slice)
 
 
-def _slice_of_concat(node: Node, facts: Facts) -> Match | None:
+def _slice_of_concat(node: Node, facts: GraphFacts) -> Match | None:
     """Match a slice of one part of a concatenation."""
     concat = produced_by(node.operand(0), "Concat")
     if concat is None:
@@ -189,7 +189,7 @@ def _follows(left: Value | None, right: Value | None, axis: int) -> bool:
     return aligned and ix.add(first.starts[axis], first.sizes[axis]) == second.starts[axis]
 
 
-def _adjacent(node: Node, facts: Facts) -> Match | None:
+def _adjacent(node: Node, facts: GraphFacts) -> Match | None:
     axis = node.attributes.axis % node.output.rank
     for position in range(len(node.inputs) - 1):
         left, right = node.operand(position), node.operand(position + 1)
@@ -220,7 +220,7 @@ def _join_adjacent(builder: GraphBuilder, match: Match) -> Value:
 ADJACENT_SLICES = Rule("concat-of-adjacent-slices", frozenset({"Concat"}), _adjacent, _join_adjacent)
 
 
-def _with_empty_parts(node: Node, facts: Facts) -> Match | None:
+def _with_empty_parts(node: Node, facts: GraphFacts) -> Match | None:
     axis = node.attributes.axis % node.output.rank
     kept = [value for value in node.inputs if value is not None and value.shape[axis] != 0]
     return Match((node,), {"parts": kept, "axis": axis}) if 0 < len(kept) < len(node.inputs) else None
@@ -236,7 +236,7 @@ EMPTY_PARTS = Rule(
 # -- broadcasts ------------------------------------------------------------------------------------------------------
 
 
-def _expanded_operand(node: Node, facts: Facts) -> Match | None:
+def _expanded_operand(node: Node, facts: GraphFacts) -> Match | None:
     """Match an expanded operand of an elementwise operator, which broadcasts by itself."""
     if len(node.inputs) < 2 or not registry.of(node).is_elementwise or node.op == "Clip":
         return None

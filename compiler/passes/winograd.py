@@ -10,7 +10,7 @@ from ..compilation import Compilation
 from ..ir.graph import Node, Value
 from ..ops.math.winograd import TAPS, transform
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import Facts, Match, Rule
+from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..tuning.config_choice import problem_key
 from ..tuning.winograd_tiles import WinogradProblem, possible_outputs, tile_outputs
@@ -37,14 +37,14 @@ def winograd_rule(compilation: Compilation) -> Rule:
         others = [each for each in possible_outputs(problem, target) if each != best]
         return compilation.choices.choose(key, [best, *others], match.root.origins)
 
-    def match(node: Node, facts: Facts) -> Match | None:
+    def match(node: Node, facts: GraphFacts) -> Match | None:
         attributes = node.attributes
         plain = attributes.strides == attributes.dilations == (1, 1) and attributes.group == 1
         if attributes.kernel != (TAPS, TAPS) or not plain or facts.is_constant(node.operand(0)):
             return None
         return Match((node,), {"value": node.operand(0), "weight": node.operand(1)})
 
-    def check(match: Match, facts: Facts) -> str | None:
+    def check(match: Match, facts: GraphFacts) -> str | None:
         value, weight, result = match["value"], match["weight"], match.root.output
         if value.dtype.name != "float32":
             return f"tiles of {value.dtype} are not transformed"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...runtime.plan.facts import NodePlacement
+from ...runtime.plan.facts import EvaluationTime
 from ...runtime.plan.notes import FusionRefusal
 from ..frontend.model import ImportedNode
 from ..fusion import Fusion
 
 
-def node_placements(nodes: Sequence[ImportedNode], fusion: Fusion) -> tuple[NodePlacement, ...]:
+def node_placements(nodes: Sequence[ImportedNode], fusion: Fusion) -> tuple[EvaluationTime, ...]:
     """Return how each ONNX node is computed."""
     running: set[tuple[str, int]] = set()
     constant: set[tuple[str, int]] = set()
@@ -18,11 +18,11 @@ def node_placements(nodes: Sequence[ImportedNode], fusion: Fusion) -> tuple[Node
         target = constant if group.constant else running
         target.update((origin.graph, origin.index) for node in group.nodes for origin in node.origins)
     return tuple(
-        NodePlacement.RUN
+        EvaluationTime.RUN
         if position in running
-        else NodePlacement.WEIGHTS
+        else EvaluationTime.WEIGHTS
         if position in constant
-        else NodePlacement.FOLDED
+        else EvaluationTime.FOLDED
         for position in ((node.origin.graph, node.origin.index) for node in nodes)
     )
 

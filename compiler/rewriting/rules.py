@@ -63,7 +63,7 @@ def _mentions_index(attribute: Any) -> bool:
     return isinstance(attribute, ix.Index)
 
 
-class Facts:
+class GraphFacts:
     """Facts about the graph beyond a node's own neighbourhood, for rules."""
 
     def __init__(self, graph: Graph, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -100,7 +100,7 @@ class Facts:
             self._outputs.add(id(new))
 
 
-def _accept(match: Match, facts: Facts) -> str | None:
+def _accept(match: Match, facts: GraphFacts) -> str | None:
     return None
 
 
@@ -110,9 +110,9 @@ class Rule:
 
     name: str
     operators: frozenset[str]
-    match: Callable[[Node, Facts], Match | None]
+    match: Callable[[Node, GraphFacts], Match | None]
     rewrite: Callable[[GraphBuilder, Match], Value]
-    check: Callable[[Match, Facts], str | None] = _accept
+    check: Callable[[Match, GraphFacts], str | None] = _accept
 
 
 def operator_key(node: Node) -> str:
@@ -134,7 +134,7 @@ class _Driver:
         self.graph = graph
         self.limits = compilation.limits
         self.remarks = compilation.remarks
-        self.facts = Facts(graph, compilation.limits)
+        self.facts = GraphFacts(graph, compilation.limits)
         self.rules = list(rules)
         self.table: dict[str, list[Rule]] = {}
         self.pending: deque[Node] = deque(graph.nodes)

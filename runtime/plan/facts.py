@@ -18,8 +18,8 @@ from .record import record
 ANALYTIC, SHIPPED, TUNED = "analytic", "shipped", "tuned"
 
 
-class NodePlacement(StrEnum):
-    """The placement of an ONNX node in a plan."""
+class EvaluationTime(StrEnum):
+    """When an ONNX node is computed."""
 
     RUN = "run"  #: by calls of every run
     WEIGHTS = "weights"  #: once, when weights are made: it depends on constants alone
@@ -138,7 +138,7 @@ class PlanFacts:
 
     tensors: tuple[TensorFacts, ...] = ()
     calls: tuple[CallFacts, ...] = ()  #: one for each call of the run, in order
-    nodes: tuple[NodePlacement, ...] = ()  #: one for each imported ONNX node, in order
+    nodes: tuple[EvaluationTime, ...] = ()  #: one for each imported ONNX node, in order
     decisions: tuple[DecisionFacts, ...] = ()
     #: None for a plan in full precision, but for stages of a model that declares halves
     precision: PrecisionFacts | None = None

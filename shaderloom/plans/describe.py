@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.codec import encode
 from ..runtime.plan.dimension import DimExpr
-from ..runtime.plan.facts import DecisionFacts, NodePlacement
+from ..runtime.plan.facts import DecisionFacts, EvaluationTime
 from ..runtime.plan.plan import Kernel, KernelCall, Plan
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ def describe_full_precision(description: Mapping[str, Any]) -> list[tuple[str, l
     return result
 
 
-def _describe_placement(nodes: Sequence[NodePlacement]) -> dict[str, Any]:
+def _describe_placement(nodes: Sequence[EvaluationTime]) -> dict[str, Any]:
     counts = Counter(nodes)
-    weights, folded = counts[NodePlacement.WEIGHTS], counts[NodePlacement.FOLDED]
+    weights, folded = counts[EvaluationTime.WEIGHTS], counts[EvaluationTime.FOLDED]
     return {
-        "wgpu": counts[NodePlacement.RUN],
+        "wgpu": counts[EvaluationTime.RUN],
         "cpu": 0,
         "folded": weights + folded,
         "reasons": {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime.plan.errors import Origin
-from ..runtime.plan.facts import NodePlacement
+from ..runtime.plan.facts import EvaluationTime
 from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Placement:
 
 #: How a plan computes a node -> provider and reason
 PROVIDERS = {
-    NodePlacement.RUN: ("wgpu", ""),
-    NodePlacement.WEIGHTS: ("folded", "depends on constants alone: runs once, when weights are made"),
-    NodePlacement.FOLDED: ("folded", "evaluated while compiling, or part of another node"),
+    EvaluationTime.RUN: ("wgpu", ""),
+    EvaluationTime.WEIGHTS: ("folded", "depends on constants alone: runs once, when weights are made"),
+    EvaluationTime.FOLDED: ("folded", "evaluated while compiling, or part of another node"),
 }
 
 

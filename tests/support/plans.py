@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from shaderloom.runtime.plan.facts import NodePlacement, PlanFacts
+from shaderloom.runtime.plan.facts import EvaluationTime, PlanFacts
 from shaderloom.runtime.plan.plan import (
     Binding,
     ComputePass,
@@ -121,7 +121,7 @@ def two_call_plan(count: int = 100, weights: int = 10, key: str = "two-call") ->
             ),
         ),
         arenas=(256 + (count * 4 + 15) // 16 * 16,),
-        facts=PlanFacts(nodes=(NodePlacement.RUN,) * 3),
+        facts=PlanFacts(nodes=(EvaluationTime.RUN,) * 3),
     )
 
 

@@ -23,7 +23,7 @@ from ...runtime.plan.errors import (
     ShapeError,
     UnsupportedError,
 )
-from ...runtime.plan.facts import NodePlacement
+from ...runtime.plan.facts import EvaluationTime
 from ..steps import Env, PlanStep, SizeInput, Step
 from .context import ProgramContext
 from .host_evaluation import HostEvaluator
@@ -232,7 +232,7 @@ class ProgramBuilder:
         following = state.block.state(pending, frozenset(known))
         if not outputs:
             for item in reached.done:
-                self._context.place(item, *PROVIDERS[NodePlacement.FOLDED])
+                self._context.place(item, *PROVIDERS[EvaluationTime.FOLDED])
             return self._host_step(), following
         compiled, recompile = self.stages.compile(state, reached, outputs, crossing, recompute, general)
         resources = self._context.resources

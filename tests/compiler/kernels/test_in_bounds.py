@@ -102,17 +102,17 @@ def test_an_access_outside_is_noticed(device, monkeypatch):
     assert count_outside(device, plan, model, feeds) > 0
 
 
-def test_facts_of_a_condition_bound_a_coordinate():
+def test_inequalities_of_a_condition_bound_a_coordinate():
     row = ix.coordinate("row", 10)
     above = ix.add(row, -2)
-    facts = accesses.facts_of(ex.in_range(above, 0, 5))
-    assert accesses.is_inside(above, 5, facts)
-    assert accesses.is_inside(ix.add(above, 1), 6, facts)
-    assert not accesses.is_inside(above, 4, facts)
-    assert not accesses.is_inside(ix.add(above, -1), 5, facts)
+    inequalities = accesses.inequalities_of(ex.in_range(above, 0, 5))
+    assert accesses.is_inside(above, 5, inequalities)
+    assert accesses.is_inside(ix.add(above, 1), 6, inequalities)
+    assert not accesses.is_inside(above, 4, inequalities)
+    assert not accesses.is_inside(ix.add(above, -1), 5, inequalities)
     assert not accesses.is_inside(above, 5, ())
     either = ex.binary("or", ex.in_range(above, 0, 5), ex.in_range(row, 0, 3))
-    assert accesses.facts_of(either) == ()
+    assert accesses.inequalities_of(either) == ()
 
 
 def over_rows_of_n():

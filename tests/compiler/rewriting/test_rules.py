@@ -8,7 +8,7 @@ from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.ir.graph import Graph, verify
 from shaderloom.compiler.ir.origins import merge_origins
 from shaderloom.compiler.rewriting.builder import GraphBuilder
-from shaderloom.compiler.rewriting.rules import Facts, Match, Rule, apply_rules
+from shaderloom.compiler.rewriting.rules import GraphFacts, Match, Rule, apply_rules
 from shaderloom.runtime.plan.dtypes import FLOAT32
 from shaderloom.runtime.plan.errors import InternalError, Origin
 
@@ -149,7 +149,7 @@ def test_facts_know_constants_through_nodes():
     large = builder.constant(np.ones((200, 200), np.float32))
     made = builder.op("Neg", builder.op("Neg", large))
     mixed = builder.op("Add", builder.op("Reshape", value, builder.constant(np.array([1, 2]))), value)
-    facts = Facts(graph)
+    facts = GraphFacts(graph)
     assert made.producer is not None, "too large for the host"
     assert facts.is_constant(large)
     assert facts.is_constant(made)

@@ -14,7 +14,7 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.runtime.plan.codec import decode, encode
-from shaderloom.runtime.plan.facts import NodePlacement, PrecisionFacts
+from shaderloom.runtime.plan.facts import EvaluationTime, PrecisionFacts
 from shaderloom.runtime.plan.plan import Plan
 
 
@@ -51,11 +51,11 @@ def test_facts_and_notes_survive_json(precision):
 def test_facts_place_every_node():
     nodes = compiled().facts.nodes
     assert nodes == (
-        NodePlacement.WEIGHTS,
-        NodePlacement.RUN,
-        NodePlacement.FOLDED,
-        NodePlacement.RUN,
-        NodePlacement.RUN,
+        EvaluationTime.WEIGHTS,
+        EvaluationTime.RUN,
+        EvaluationTime.FOLDED,
+        EvaluationTime.RUN,
+        EvaluationTime.RUN,
     )
 
 
