@@ -360,14 +360,14 @@ def possible_parts(problem: Problem, extent: int, target: Target) -> list[int]:
 def _fits_grid(problem: Problem, tile: Tile, target: Target) -> bool:
     limit = target.limit("max-compute-workgroups-per-dimension")
     if isinstance(tile, SharedTile):
-        rows = tile.block_m
+        rows, columns = tile.block_m, tile.block_n
     elif isinstance(tile, SplitTile):
-        rows = tile.rows
+        rows, columns = tile.rows, LANES * tile.across
     elif isinstance(tile, SubgroupTile):
-        rows = tile.rows * tile.subgroup
+        rows, columns = tile.rows * tile.subgroup, LANES * tile.columns
     else:
-        rows = tile.rows * tile.down
-    return ceil(problem.m / rows) <= limit
+        rows, columns = tile.rows * tile.down, LANES * tile.columns * tile.across
+    return max(ceil(problem.m / rows), ceil(problem.n / columns)) <= limit
 
 
 def score(problem: Problem, tile: Tile, target: Target) -> float | None:

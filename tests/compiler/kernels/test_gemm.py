@@ -12,7 +12,7 @@ from onnx import helper
 from shaderloom.compiler.target import WEB_TARGET, WorkgroupCosts, target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.depthwise_tiles import DepthwiseTile
-from shaderloom.runtime.plan.device_profile import WEB
+from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ...support.kernels import make_model, run_kernels
 
@@ -187,6 +187,17 @@ def check_shared_tile(device, tile, terms, written_out):
         mock.patch("tests.support.kernels.target_of", return_value=target),
     ):
         check(matmul(device, left, right).outputs["y"], left @ right)
+
+
+@pytest.mark.parametrize("size", ["m", "n"])
+def test_tiles_have_no_more_workgroups_than_the_device_allows(size):
+    """262,144 vectors of columns are more than 65,535 of one vector."""
+    lavapipe = target_of(DeviceProfile(kind="cpu", adapter="llvmpipe", subgroup_size=8))
+    problem = replace(gemm_tiles.Problem(64, 64, 16), **{size: 1 << 20})
+    tiles = [tile for tile in gemm_tiles.ranked(problem, lavapipe) if isinstance(tile, gemm_tiles.SubgroupTile)]
+    assert tiles
+    for tile in tiles:
+        assert -(-problem.m // (8 * tile.rows)) <= 65535 and -(-problem.n // (4 * tile.columns)) <= 65535
 
 
 @pytest.mark.parametrize("terms", [36, 35])
