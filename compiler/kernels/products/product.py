@@ -273,9 +273,8 @@ def build_product(context: GroupContext, product: Product, hooks: ProductHooks |
         tiles = filter_by_trips(
             context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds
         )
-    if context.group.constant:  # what runs once is as fast with any tile, and kernels of one tile are shared
-        shared = [tile for tile in tiles if isinstance(tile, gemm_tiles.SharedTile)]
-        tiles = [min(shared, key=lambda tile: (tile.rows * tile.columns, repr(tile)))] if shared else tiles
+    if context.group.constant:
+        tiles = _tiles_of_weights(tiles)
     tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
     if isinstance(tile, gemm_tiles.SharedTile):
         return context.built(_shared(hooks, tile))
@@ -284,6 +283,22 @@ def build_product(context: GroupContext, product: Product, hooks: ProductHooks |
     if isinstance(tile, gemm_tiles.SubgroupTile):
         return context.built(_subgroup(hooks, tile))
     return context.built(_register(hooks, tile))
+
+
+#: Rows, and vectors of columns, of a thread in a product that runs once
+_ROWS_OF_WEIGHTS, _COLUMNS_OF_WEIGHTS = 2, 4
+
+
+def _tiles_of_weights(tiles: list[gemm_tiles.Tile]) -> list[gemm_tiles.Tile]:
+    """Return the tile for a product that runs once: kernels of one tile are shared, and a small one compiles soon."""
+
+    def distance(tile: gemm_tiles.SharedTile | gemm_tiles.SubgroupTile) -> tuple[int, str]:
+        if isinstance(tile, gemm_tiles.SharedTile):
+            return tile.rows * tile.columns, repr(tile)
+        return abs(tile.rows - _ROWS_OF_WEIGHTS) + abs(tile.columns - _COLUMNS_OF_WEIGHTS), repr(tile)
+
+    alike = [tile for tile in tiles if isinstance(tile, gemm_tiles.SharedTile | gemm_tiles.SubgroupTile)]
+    return [min(alike, key=distance)] if alike else tiles
 
 
 def _draft(
@@ -323,15 +338,13 @@ def _register(hooks: ProductHooks, tile: gemm_tiles.RegisterTile) -> Draft:
 
 
 def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
-    product = hooks.product
-    rows = tile.rows * tile.subgroup
     return _draft(
         hooks,
         "gemm_subgroup",
         tile,
-        (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, rows)),
+        (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(hooks.product.m, tile.rows * tile.subgroup)),
         workgroup=(tile.subgroup, 1, 1),
-        parameters={"whole_rows": divides(rows, product.m), "whole_columns": divides(tile.columns, hooks.vectors)},
+        parameters={"whole_columns": divides(tile.columns, hooks.vectors)},
         features=("subgroup",),
     )
 

@@ -176,3 +176,18 @@ def test_convolutions(device, monkeypatch, outputs, shape, features, pads):
     (expected,) = reference(model, feeds)
     assert found.shape == expected.shape and np.isfinite(found).all()
     assert np.abs(found - expected).max() <= 2e-5 * np.abs(expected).max()
+
+
+def test_weights_of_all_sizes_are_made_by_one_product():
+    """A software driver compiles a large tile for longer than the small one takes to make the weights."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["t"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["t", "w1"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    constants = {"w0": random(128, 64, 3, 3), "w1": random(96, 128, 3, 3)}
+    feeds = {"x": random(1, 64, 28, 28)}
+    plan = compile_for(make_model(nodes, feeds, ["y"], constants=constants), feeds, LAVAPIPE)
+    products = [kernel for kernel in plan.kernels if kernel.template == "gemm_subgroup"]
+    makers = {call.kernel for weight in plan.weights for call in weight.calls}
+    (maker,) = [kernel for kernel in products if kernel.key in makers]
+    assert dict(maker.config) == {"rows": 2, "columns": 4, "subgroup": 8}
