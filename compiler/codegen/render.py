@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any
@@ -21,6 +20,7 @@ from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
 from .emitter import PAIRED, Emitter, packed_words
 from .helpers import helper_text, with_dependencies
+from .hidden_uniforms import hide
 from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
 from .stores import emit_store, owns_words
 from .templates import environment, kernel_file
@@ -106,31 +106,10 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         bindings += (Binding("iteration", "iteration", "Iteration"),)
     if functions.symbols:
         bindings += (Binding("symbols", "uniform", "Symbols"),)
-        wgsl = _hide_symbols(wgsl, spec.symbols) if spec.hides_symbols else wgsl
+        if spec.hides_uniforms:
+            wgsl = hide(wgsl, "symbols", "sizes", [symbol_field(name) for name in spec.symbols])
     features = tuple(name for name in spec.features if name != LONG_WORDS or paired)
     return _kernel(spec, wgsl, bindings, features)
-
-
-_MAIN = re.compile(r"fn main\([^{]*\{")
-_BUILTIN = re.compile(r"@builtin\((\w+)\) (\w+): vec3<u32>")
-
-
-def _hide_symbols(wgsl: str, symbols: Sequence[str]) -> str:
-    """Return the text with symbols in a private variable, each with a zero added that only the device knows as such.
-
-    Mesa's nir_find_inlinable_uniforms takes a loop whose bound is computed from uniforms and constants alone.  Bit 31
-    of the number of a workgroup is zero, and uniform control flow stays so where ``main`` has it.
-    """
-    fields = [symbol_field(name) for name in symbols]
-    head = _MAIN.search(wgsl)
-    assert head is not None, "a shader has an entry point"
-    builtins = dict(_BUILTIN.findall(head[0]))
-    uniform_first = ("workgroup_id", "num_workgroups", "global_invocation_id")
-    number = next(builtins[name] for name in uniform_first if name in builtins)
-    values = ", ".join(f"symbols.{field} + zero" for field in fields)
-    start = f"{head[0]}\n  let zero = i32({number}.z >> 31u);\n  sizes = Symbols({values});"
-    hidden = wgsl.replace("symbols.s_", "sizes.s_").replace(head[0], start)
-    return hidden.replace("struct Symbols", "var<private> sizes: Symbols;\nstruct Symbols", 1)
 
 
 def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features: tuple[str, ...]) -> Kernel:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ...runtime.plan.errors import ShaderloomError
 from ...runtime.plan.plan import Binding, Kernel
 from ...runtime.plan.record import record
+from .hidden_uniforms import hide
 from .render import PLACE_OF_PROBLEM, render, with_key
 from .spec import KernelSpec
 from .strided import strided
@@ -44,7 +45,7 @@ def alone(spec: KernelSpec) -> SharedKernel:
     """Return a kernel that reads all its numbers: the same for any plan, and for all copies from regular places."""
     numbers = Numbers()
     kernel = render(strided(spec, numbers), numbers)
-    return _shared(kernel, [tuple(numbers.values)], spelled=False)[0]
+    return _shared(kernel, [tuple(numbers.values)], spelled=False, hidden=spec.hides_uniforms)[0]
 
 
 def shared(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
@@ -71,8 +72,9 @@ def _shared_of_form(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, S
         texts.setdefault(outline.kernel.key, {})[spec] = outline
     for outlines in texts.values():
         if len(outlines) > 1:
-            kernel = next(iter(outlines.values())).kernel
-            members = _shared(kernel, [outline.values for outline in outlines.values()], spelled=True)
+            spec, outline = next(iter(outlines.items()))
+            problems = [each.values for each in outlines.values()]
+            members = _shared(outline.kernel, problems, spelled=True, hidden=spec.hides_uniforms)
             yield from zip(outlines, members, strict=True)
 
 
@@ -87,8 +89,11 @@ def _outline(spec: KernelSpec) -> _Outline:
     return _Outline(render(spec, numbers), tuple(numbers.values))
 
 
-def _shared(kernel: Kernel, problems: Sequence[Problem], *, spelled: bool) -> list[SharedKernel]:
-    """Return the kernel for each problem; ``spelled``: numbers that all have in common are written out."""
+def _shared(kernel: Kernel, problems: Sequence[Problem], *, spelled: bool, hidden: bool) -> list[SharedKernel]:
+    """Return the kernel for each problem.
+
+    ``spelled``: numbers that all have in common are written out.  ``hidden``: a driver would inline the others.
+    """
     fields: dict[Hashable, int] = {}
     places: list[int] = []  # where each field is read first
     texts: list[str] = []
@@ -108,5 +113,8 @@ def _shared(kernel: Kernel, problems: Sequence[Problem], *, spelled: bool) -> li
         declared = f"struct Problem {{ {members} }}\n"
         declared += f"@group(0) @binding({len(bindings)}) var<uniform> problem: Problem;\n"
         bindings += (Binding("problem", "uniform", "Problem"),)
-    final = with_key(replace(kernel, wgsl=wgsl.replace(PLACE_OF_PROBLEM, declared), bindings=bindings))
+    wgsl = wgsl.replace(PLACE_OF_PROBLEM, declared)
+    if hidden and places:
+        wgsl = hide(wgsl, "problem", "numbers", [f"n{number}" for number in range(len(places))])
+    final = with_key(replace(kernel, wgsl=wgsl, bindings=bindings))
     return [SharedKernel(final, tuple(problem[place] for place in places)) for problem in problems]

@@ -76,5 +76,5 @@ class KernelSpec:
     features: tuple[str, ...] = ()
     workgroup_bytes: int = 0
     parameters: tuple[tuple[str, Any], ...] = ()  #: further template parameters that are no dims (names, flags)
-    hides_symbols: bool = False  #: whether the text hides the symbols from a driver that would inline them
+    hides_uniforms: bool = False  #: whether the text hides its sizes from a driver that would inline them
     iterations: Dim | None = None  #: dispatches one after another, which ``iteration.number`` tells apart

@@ -1,4 +1,4 @@
-"""Unmeasured software drivers, and the kernels for software drivers in bundles: lavapipe's numbers."""
+"""Unmeasured software drivers, and the kernels for software drivers in bundles, which lavapipe runs, too."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from dataclasses import replace
 
 from . import lavapipe
 
-TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=(), inlines_uniforms=False)
+TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=())

@@ -1,4 +1,7 @@
-"""Kernels of dynamic sizes for Mesa's lavapipe: no loop's bound is computed from uniforms alone."""
+"""Kernels of dynamic sizes for Mesa's lavapipe: no loop's bound is computed from uniforms alone.
+
+Covers: compiler/codegen/render.py, compiler/codegen/hidden_uniforms.py.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def test_loops_over_dynamic_sizes(name) -> None:
     assert lavapipe
     for text in lavapipe:
         declaration, read, rest = re.split(
-            r"(\n  let zero = i32\(\w+\.z >> 31u\);\n  sizes = Symbols\([^\n]*\);)", text
+            r"(\n  let zero_of_symbols = i32\(\w+\.z >> 31u\);\n  sizes = Symbols\([^\n]*\);)", text
         )
         assert "symbols." in read and "symbols." not in declaration + rest and "sizes.s_" in declaration + rest
     assert all("sizes" not in text for texts in others for text in texts)

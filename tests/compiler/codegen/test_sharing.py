@@ -6,11 +6,13 @@ Covers: compiler/codegen/sharing.py, compiler/codegen/strided.py, runtime/execut
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import onnx
+import pytest
 
 from shaderloom.compiler.codegen import sharing
 from shaderloom.compiler.codegen.sharing import SharedKernel, alone
@@ -101,10 +103,27 @@ def test_a_shared_kernel_reads_declared_dimensions_too(device):
         assert relative_error(y, expected(each["x"], weights)) < 1e-5
 
 
-def test_software_drivers_get_kernels_of_their_own():
+def test_software_drivers_share_kernels_too(each_device):
+    proto, weights = model((64, 96, 96))
+    x = array()
+    plan = compiled(proto, x, profile=each_device.profile)
+    assert len(plan.calls) == 2 and len(plan.kernels) == 1 and len(plan.problems) == 2
+    (y,) = run_plan(each_device, plan, proto, {"x": x})
+    assert relative_error(y, expected(x, weights)) < 1e-5
+
+
+@pytest.mark.parametrize("adapter", ["llvmpipe (LLVM 15.0.6, 256 bits)", ""])
+def test_a_driver_that_inlines_uniforms_does_not_see_the_numbers(adapter):
+    """Mesa compiles a loop anew for each bound that it reads from a uniform: they are read once, with a zero added."""
     proto, _ = model()
-    plan = compiled(proto, array(), profile=replace(WEB, kind="cpu"))
-    assert len(plan.kernels) == 3 and not plan.problems
+    plan = compiled(proto, array(), profile=replace(WEB, kind="cpu", adapter=adapter))
+    texts = [kernel.wgsl for kernel in plan.kernels if kernel.bindings[-1].name == "problem"]
+    assert texts
+    for text in texts:
+        before, copy, after = re.split(r"(\n  numbers = Problem\([^\n]*\);)", text)
+        assert re.search(r"let zero_of_problem = i32\(\w+\.z >> 31u\);$", before)
+        assert re.fullmatch(r"(problem\.n\d+ \+ zero_of_problem(, )?)+", copy.partition("(")[2].removesuffix(");"))
+        assert "problem.n" not in before + after and "< numbers.n" in after
 
 
 def test_plans_with_problems_are_read_back():
