@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.export.graph_signature import ConstantArgument, OutputKind
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from ..runtime.plan.errors import InternalError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
@@ -25,8 +25,8 @@ class ExportedModule:
     """A module as an ONNX program.
 
     ``inputs`` and ``outputs`` are the names of its ports, in the order of the layouts.  ``ranges`` are the bounds of
-    named dimensions, and ``is_bounded`` tells whether every dynamic one has them.  ``mutations`` has for each output
-    beyond those of the results what the module writes it to: the name of an input, or of a buffer.
+    named dimensions, and ``is_bounded`` tells whether every dynamic one has them.  ``mutations`` are what the module
+    writes to: indices of inputs and names of buffers.
     """
 
     program: Any
@@ -36,16 +36,20 @@ class ExportedModule:
     outputs: tuple[str, ...]
     ranges: dict[str, tuple[int, int]]
     is_bounded: bool
-    mutations: tuple[str, ...]
+    mutations: tuple[int | str, ...]
 
 
-def export_module(module: torch.nn.Module, layout: CallLayout, inputs: Sequence[Any]) -> ExportedModule:
+def export_module(
+    module: torch.nn.Module, layout: CallLayout, inputs: Sequence[Any], written: Sequence[int] = ()
+) -> ExportedModule:
     """Export a module for the call with these inputs.
+
+    The values that the module writes to the inputs ``written`` are outputs behind those of the results.
 
     Raises :class:`UnsupportedError` with PyTorch's reason if it cannot.
     """
     results = ResultLayout()
-    flat = _flat_module(module, layout, results)
+    flat = _flat_module(module, layout, results, written)
     try:
         with torch.no_grad(), _quiet():
             program = torch.onnx.export(
@@ -54,11 +58,8 @@ def export_module(module: torch.nn.Module, layout: CallLayout, inputs: Sequence[
                 dynamic_shapes=layout.dims if any(dim is not None for dim in layout.dims) else None,
                 dynamo=True,
                 verbose=False,
-                optimize=False,
             )
             program.rename_axes(_names_of_dims(program.model.graph, layout.dims))
-            mutations = _expose_mutations(program)
-            program.optimize()
     except Exception as error:  # of the exporter, of the module's own code, or of a converter
         raise _refusal(error) from error
     graph, exported = program.model.graph, program.exported_program
@@ -73,38 +74,49 @@ def export_module(module: torch.nn.Module, layout: CallLayout, inputs: Sequence[
         tuple(port.name for port in graph.outputs),
         ranges,
         is_bounded,
-        mutations,
+        _mutations(exported.graph_signature),
     )
 
 
-def _flat_module(module: torch.nn.Module, layout: CallLayout, results: ResultLayout) -> torch.nn.Module:
+def _flat_module(
+    module: torch.nn.Module, layout: CallLayout, results: ResultLayout, written: Sequence[int]
+) -> torch.nn.Module:
     """Return a module with the same parameters whose inputs and outputs are tensors alone, with the layout's names."""
 
     def forward(*inputs: Any) -> tuple[torch.Tensor, ...]:
         arguments = layout.arguments(inputs)
-        return results.flatten(module(*arguments.args, **arguments.kwargs), inputs)
+        computed = results.flatten(module(*arguments.args, **arguments.kwargs), inputs)
+        return (*computed, *(inputs[at] for at in written))
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, kind) for name in layout.names]
     )
-    flat = object.__new__(type(module))
+    flat = object.__new__(torch.nn.Module)
     hooks = {name: type(value)() for name, value in vars(module).items() if name.endswith("_hooks")}
     vars(flat).update({**vars(module), **hooks, "forward": forward})  # the module itself runs its hooks
     return flat
 
 
-def _expose_mutations(program: Any) -> tuple[str, ...]:
-    """Add what the module writes to inputs and buffers to the outputs; return the names of these, in order."""
-    targets = []
-    values = {value.name: value for node in program.model.graph for value in node.outputs}
-    values |= {value.name: value for value in program.model.graph.inputs}
-    values |= dict(program.model.graph.initializers)
-    for spec in program.exported_program.graph_signature.output_specs:
-        if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION):
-            program.model.graph.outputs.append(values[spec.arg.name])
+def _mutations(signature: Any) -> tuple[int | str, ...]:
+    """Return what the exported module writes to: indices of inputs and names of buffers."""
+    inputs = _input_names(signature)
+    targets: list[int | str] = []
+    for spec in signature.output_specs:
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            targets.append(inputs.index(spec.target))
+        elif spec.kind is OutputKind.BUFFER_MUTATION:
             targets.append(spec.target)
     return tuple(targets)
+
+
+def _input_names(signature: Any) -> list[str]:
+    """Return the names of the inputs in the exported graph, in the order of the call."""
+    return [
+        spec.arg.name
+        for spec in signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and not isinstance(spec.arg, ConstantArgument)
+    ]
 
 
 def _names_of_dims(graph: Any, dims: Sequence[Any]) -> dict[str, str]:
@@ -124,12 +136,7 @@ def _names_of_dims(graph: Any, dims: Sequence[Any]) -> dict[str, str]:
 
 def _ranges(graph: Any, exported: Any) -> tuple[dict[str, tuple[int, int]], bool]:
     """Return the bounds of dimensions by the names that the graph has, and whether every dynamic one has bounds."""
-    signature = exported.graph_signature
-    names = [
-        spec.arg.name
-        for spec in signature.input_specs
-        if spec.kind.name == "USER_INPUT" and not isinstance(spec.arg, ConstantArgument)
-    ]
+    names = _input_names(exported.graph_signature)
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
     ranges: dict[str, tuple[int, int]] = {}
     is_bounded = True

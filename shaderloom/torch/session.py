@@ -64,8 +64,10 @@ class TorchSession(InferenceSession):
         layout = CallLayout.of(module.forward, args, kwargs, dynamic_shapes)
         exported = export_module(module, layout, layout.inputs(args, kwargs))
         if exported.mutations:
+            target = exported.mutations[0]
+            name = layout.names[target] if isinstance(target, int) else target
             raise UnsupportedError(
-                f"the module writes to '{exported.mutations[0]}', which a session cannot do for it",
+                f"the module writes to '{name}', which a session cannot do for it",
                 hint="return the new value in place of writing it, or use torch.compile(backend='shaderloom')",
             )
         return cls(exported, options)

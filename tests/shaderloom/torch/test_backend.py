@@ -1,0 +1,171 @@
+"""The backend of ``torch.compile``, compared with eager PyTorch.
+
+Covers: shaderloom/torch/backend.py, shaderloom/torch/compiled_graph.py, shaderloom/torch/graph_inputs.py,
+shaderloom/torch/graph_views.py.
+"""
+
+import copy
+
+import pytest
+
+from shaderloom import ShaderloomError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxscript")
+
+from shaderloom.torch.backend import compiled_graphs, shaderloom_backend  # noqa: E402  # imports torch
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:the only adapter is")]
+
+
+@pytest.fixture(autouse=True)
+def graphs(fresh_notices):
+    """A function that returns the graphs that this test has compiled."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    before = compiled_graphs()
+    yield lambda: [graph for graph in compiled_graphs() if graph not in before]
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled(device):
+    """Compile a module for this backend; returns it with a copy that eager PyTorch runs."""
+
+    def make(module, **options):
+        module = module.eval()
+        settings = {"device": device, "cache": False, "fallback": False, **options}
+        return torch.compile(module, backend=shaderloom_backend, options=settings), copy.deepcopy(module)
+
+    return make
+
+
+class Branches(torch.nn.Module):
+    """A graph break between two graphs."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = self.linear(x)
+        torch._dynamo.graph_break()
+        return torch.softmax(y, -1), y + x, x.shape[0] * 2
+
+
+class Caching(torch.nn.Module):
+    """Writes to a buffer, and gives a view of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.register_buffer("sums", torch.zeros(8))
+        self.register_buffer("scale", torch.rand(8))
+
+    def forward(self, x):
+        y = self.linear(x) * self.scale
+        self.sums.add_(y.sum(0))
+        return y, self.sums * 2, x.view(-1)
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 6, 7, 1, 4)])
+def test_graphs_around_a_break_are_sessions(compiled, graphs, sizes):
+    module, eager = compiled(Branches())
+    with torch.no_grad():
+        for size in sizes:
+            x = torch.randn(size, 8)
+            torch.testing.assert_close(module(x), eager(x))
+    made = graphs()
+    assert {graph.refusal for graph in made} == {""}
+    assert sum(graph.runs for graph in made) == 2 * len(sizes)
+    ranges = {name for graph in made for session in graph.sessions for name in session.stats.ranges}
+    assert any("2 to 8" in name for name in ranges), "sizes from the third on are one plan"
+
+
+def test_declared_bounds_are_declared_to_the_session(compiled, graphs):
+    module, eager = compiled(torch.nn.Linear(8, 8))
+    with torch.no_grad():
+        for size in (4, 9):
+            x = torch.randn(size, 8)
+            torch._dynamo.mark_dynamic(x, 0, min=2, max=32)
+            torch.testing.assert_close(module(x), eager(x))
+    (graph,) = graphs()
+    (session,) = graph.sessions
+    dynamic = session.report()["dynamic"]
+    assert dynamic["mode"] == "declared"
+    assert [text.split(" ", 1)[1] for text in dynamic["ranges"]] == ["2 to 32"]
+    assert len(session.stats.keys) == 1
+
+
+def test_buffers_that_are_written_are_written_back(compiled, graphs):
+    module, eager = compiled(Caching())
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(4, 8)
+            results = module(x)
+            torch.testing.assert_close(results, eager(x))
+            assert results[2].data_ptr() == x.data_ptr(), "a view of the input is one"
+    torch.testing.assert_close(module.sums, eager.sums)
+    (graph,) = graphs()
+    assert (graph.refusal, graph.runs, len(graph.sessions)) == ("", 3, 1)
+
+
+def test_changed_weights_count(compiled, graphs):
+    module, eager = compiled(torch.nn.Linear(8, 8))
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), eager(x))
+        module.weight.mul_(2)
+        eager.weight.mul_(2)
+        torch.testing.assert_close(module(x), eager(x))
+    (graph,) = graphs()
+    assert len(graph.sessions) == 1, "the session for the weights before is closed"
+
+
+def test_modules_that_share_a_graph_have_their_own_weights(compiled, graphs):
+    layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(2))
+    layers, eager = layers.eval(), copy.deepcopy(layers)
+
+    @torch.compile(backend=shaderloom_backend, options={"cache": False, "fallback": False})
+    def apply(layer, x):
+        return layer(x).relu()
+
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        for _ in range(2):
+            for layer, other in zip(layers, eager):
+                torch.testing.assert_close(apply(layer, x), other(x).relu())
+
+
+def test_training_raises_at_once(compiled, graphs):
+    module, _ = compiled(torch.nn.Linear(8, 8))
+    with pytest.raises(Exception, match=r"runs inference alone.*torch\.inference_mode") as raised:
+        module(torch.randn(4, 8))
+    assert isinstance(raised.value.__cause__ or raised.value.inner_exception, ShaderloomError)
+    with torch.inference_mode():
+        assert module(torch.randn(4, 8)).shape == (4, 8)
+
+
+class Drawing(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+def test_what_no_session_can_run_is_left_to_pytorch_with_a_warning(compiled, graphs):
+    module, eager = compiled(Drawing(), fallback=True)
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        torch.manual_seed(3)
+        with pytest.warns(UserWarning, match="PyTorch runs a graph of .* random numbers"):
+            result = module(x)
+        torch.manual_seed(3)
+        torch.testing.assert_close(result, eager(x))
+    (graph,) = graphs()
+    assert "random numbers" in graph.refusal
+    assert graph.runs == 0
+
+
+def test_without_fallback_the_reason_is_raised(compiled, graphs):
+    module, _ = compiled(Drawing())
+    with torch.no_grad(), pytest.raises(ShaderloomError, match="random numbers"):
+        module(torch.randn(4, 8))
