@@ -70,6 +70,12 @@ def _bits(value: Value) -> int:
     return size
 
 
+def _width(value: Value) -> int:
+    """Return the bits of an element; of packed words those of a code."""
+    node = value.producer
+    return node.attributes.bits if node is not None and node.op == "PackCodes" else value.dtype.bits
+
+
 def _is_smaller(leaves: Collection[Value], value: Value) -> bool:
     largest = max(leaves, key=_bits)
-    return largest.dtype.bits < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)
+    return _width(largest) < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)

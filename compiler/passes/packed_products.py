@@ -209,7 +209,36 @@ def _multiply_after(builder: GraphBuilder, match: Match) -> Value:
     return builder.op("Mul", result, match["factor"])
 
 
-RULES = (Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),)
+# -- weights that are read elsewhere too -----------------------------------------------------------------------------
+
+
+def _match_shared(node: Node, facts: GraphFacts) -> Match | None:
+    """Match codes that a product has packed and that something else dequantises: the table of a tied embedding."""
+    codes = node.operand(0)
+    packed = next((user for user in codes.users if user.op == "PackCodes" and user.domain == "loom"), None)
+    if packed is None or facts.is_output(node.output) or not any(_is_selection(user) for user in node.output.users):
+        return None
+    return Match((node,), {"packed": packed})
+
+
+def _is_selection(node: Node) -> bool:
+    return node.op in ("Gather", "GatherND") and not node.domain
+
+
+def _unpack(builder: GraphBuilder, match: Match) -> Value:
+    root, packed = match.root, match["packed"]
+    codes, bits = root.operand(0), packed.attributes.bits
+    rows = ix.number(codes.shape[0])
+    unpacked = builder.op("UnpackCodes", packed.output, domain="loom", bits=bits, rows=rows, to=codes.dtype.onnx)
+    operands = [unpacked, *root.inputs[1:]]
+    (result,) = builder.emit(registry.of(root), operands, root.attributes)
+    return result
+
+
+RULES = (
+    Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),
+    Rule("packed-once", frozenset({"loom.Dequantize"}), _match_shared, _unpack),
+)
 
 
 def factor_rules(target: Target) -> tuple[Rule, ...]:

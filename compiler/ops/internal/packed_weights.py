@@ -4,7 +4,7 @@ A weight [N, K] of codes ``q`` of ``bits`` bits stands for ``(q - zero) * scale`
 neighbours along K.  ``loom.PackCodes`` packs codes to words [N / 4, words of a row, 4], the first in the low bits, and
 ``loom.PackBlocks`` scales or zero points to [N / 4, blocks, 4]: one vector has a word, or a scale, of each of four
 rows, which are the four neighbouring columns of a result that a thread computes.  ``loom.PackedMatMul`` multiplies by
-such a weight.  Rows past the end hold zeros.
+such a weight.  Rows past the end hold zeros.  ``loom.UnpackCodes`` gives the codes back to who reads single rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....runtime.plan.dtypes import UINT32
+from ....runtime.plan.dtypes import UINT32, from_onnx
 from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
@@ -98,6 +98,43 @@ register(
     gather=_read_codes,
     reads=8,
     types=(CODES,),
+)
+
+
+@record
+class UnpackCodesAttributes:
+    """The result has ``rows`` rows of codes of ``bits`` bits, in the element type ``to`` of ONNX."""
+
+    bits: int
+    rows: int
+    to: int
+
+
+def _infer_unpacked(node: Node) -> Inferred:
+    attributes: UnpackCodesAttributes = node.attributes
+    size = ix.number(node.operand(0).shape[1]) * (WORD_BITS // attributes.bits)
+    return [(from_onnx(attributes.to), (attributes.rows, size))]
+
+
+def _read_unpacked(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    attributes: UnpackCodesAttributes = node.attributes
+    bits, many = attributes.bits, WORD_BITS // attributes.bits
+    row, column = coordinates
+    word = read(0, (ix.floordiv(row, LANES), ix.floordiv(column, many), ix.modulo(row, LANES)))
+    shift = ex.cast(ex.coordinate(ix.multiply(ix.modulo(column, many), bits)), "u32")
+    code = ex.binary("and", ex.binary("shr", word, shift), ex.const((1 << bits) - 1, "u32"))
+    if node.output.dtype.compute == "u32":
+        return code
+    return ex.cast(code, "i32") - ex.const(1 << (bits - 1), "i32")
+
+
+register(
+    name="UnpackCodes",
+    domain="loom",
+    infer=_infer_unpacked,
+    attributes=UnpackCodesAttributes,
+    gather=_read_unpacked,
+    types=(frozenset({"uint32"}),),
 )
 
 
