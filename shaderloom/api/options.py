@@ -7,13 +7,15 @@ warns once.
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..notices import notify
 from ..runtime.plan.dtypes import check_precision
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from .real_onnxruntime import real_onnxruntime
 
 #: Seconds that ``tune=True`` may take for each new shape of the inputs
 TUNING_SECONDS = 60.0
@@ -58,6 +60,9 @@ _CPU_ONLY = (
     "enable_cpu_mem_arena",
     "enable_mem_pattern",
 )
+
+#: Of :meth:`SessionOptions.onnxruntime_options`: paths of libraries of operators
+CUSTOM_OPS = "custom_ops_libraries"
 
 #: Options without effect on any provider
 _WITHOUT_EFFECT = (
@@ -114,6 +119,7 @@ class SessionOptions:
     _entries: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _dimensions: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _denotations: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _libraries: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _NAMES:
@@ -144,12 +150,24 @@ class SessionOptions:
         except KeyError:
             raise InputError(f"the session options have no entry '{key}'") from None
 
-    def register_custom_ops_library(self, path: str) -> None:
-        """Raise :class:`InputError`: such libraries hold code for onnxruntime alone."""
-        raise InputError(
-            "libraries of custom operators hold code for onnxruntime",
-            hint="shaderloom.register_operator adds an operator",
-        )
+    def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
+        """Load a library of operators into onnxruntime, which runs their nodes as the provider cpu.
+
+        Raises :class:`ModelError` if onnxruntime cannot load it, :class:`UnsupportedError` if that is not installed.
+        Operators for the device are added by :func:`register_operator`.
+        """
+        if not os.path.isfile(path):
+            raise MissingFileError(os.fspath(path))
+        try:
+            real_onnxruntime().C.SessionOptions().register_custom_ops_library(os.fspath(path))
+        except ImportError as error:
+            raise UnsupportedError(
+                "a library of operators is for onnxruntime, which is not installed",
+                hint="pip install 'shaderloom[cpu]'",
+            ) from error
+        except Exception as error:  # onnxruntime's own classes of errors
+            raise ModelError(f"onnxruntime cannot load the library: {error}", hint="check the path") from error
+        self._libraries.append(os.fspath(path))
 
     # Queries of the session
 
@@ -188,6 +206,8 @@ class SessionOptions:
         changed = {name: getattr(self, name) for name in _CPU_ONLY if getattr(self, name) != _DEFAULTS[name]}
         if int(self.graph_optimization_level) != GraphOptimizationLevel.ORT_ENABLE_ALL:
             changed["graph_optimization_level"] = int(self.graph_optimization_level)
+        if self._libraries:
+            changed[CUSTOM_OPS] = tuple(self._libraries)
         return changed
 
     def report_without_effect(self, providers: tuple[str, ...]) -> None:
@@ -200,6 +220,12 @@ class SessionOptions:
                     once=f"option {name}",
                     severity=self.log_severity_level,
                 )
+        if self._libraries and "cpu" not in providers:
+            notify(
+                "a library of custom operators has no effect without the provider 'cpu'",
+                once="custom operators",
+                severity=self.log_severity_level,
+            )
         for key in self._entries:
             notify(
                 f"the session config entry '{key}' has no effect", once=f"entry {key}", severity=self.log_severity_level

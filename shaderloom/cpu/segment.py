@@ -14,6 +14,7 @@ from onnx import helper
 from onnx.numpy_helper import to_array
 
 from ..api import providers
+from ..api.options import CUSTOM_OPS
 from ..api.real_onnxruntime import real_onnxruntime
 from ..runtime.plan.errors import InputError, RunError, UnsupportedError
 from ..runtime.plan.record import record
@@ -188,8 +189,11 @@ class OnnxRuntime:
             "graph_optimization_level": onnxruntime.C.GraphOptimizationLevel,
             "execution_mode": onnxruntime.C.ExecutionMode,
         }
+        for path in options.get(CUSTOM_OPS, ()):
+            settings.register_custom_ops_library(path)
         for name, value in options.items():
-            setattr(settings, name, kinds[name](int(value)) if name in kinds else value)
+            if name != CUSTOM_OPS:
+                setattr(settings, name, kinds[name](int(value)) if name in kinds else value)
         self._session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
         for port in self._session.get_outputs():
             if any(kind in port.type for kind in _WITHOUT_NUMPY):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,9 +17,9 @@ runs on onnxruntime and, by `python -m shaderloom.as_onnxruntime`, on this packa
 words, counts and kinds must be equal, numbers within {tolerance} of theirs or of 1. Jobs and pinned packages are in
 `tests/programs`.
 
-On {device}, {date}. Times are seconds of the first run, which imports the program, opens its models and compiles them,
-and of a second run in the same process, which opens them again. `on cpu` counts nodes that the device left to the
-provider `cpu`.
+On {device}, {date}, with a load of {load:.0f} on {cores} cores. Times are seconds of the first run, which imports the
+program, opens its models and compiles them, and of a second run in the same process, which opens them again. `on cpu`
+counts nodes that the device left to the provider `cpu`.
 
 **{same} of {ran} programs that ran show their user the same.**
 
@@ -34,6 +35,8 @@ def write(programs: Sequence[Program], results: Mapping[str, Result], device: st
         tolerance=max(program.tolerance for program in programs),
         device=device,
         date=date,
+        load=os.getloadavg()[2],
+        cores=os.cpu_count(),
         same=sum(not result.fault for result in ran),
         ran=len(ran),
     )

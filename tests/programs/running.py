@@ -114,15 +114,16 @@ def run(program: Program) -> Result:
 def _run(environment: Environment, name: str, start: list[str]) -> tuple[dict[str, Any] | None, str]:
     """Return the JSON of the job, None if it failed, and what it wrote on standard error."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    result = subprocess.run(
-        [environment.python, *start, HERE / "job.py", name],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env={"XDG_RUNTIME_DIR": tempfile.gettempdir(), **os.environ, "PYTHONPATH": path},
-        cwd=environment.python.parent,
-    )
+    with tempfile.TemporaryDirectory() as folder:  # what a program keeps between runs is not for the other library
+        result = subprocess.run(
+            [environment.python, *start, HERE / "job.py", name],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+            env={"XDG_RUNTIME_DIR": tempfile.gettempdir(), **os.environ, "PYTHONPATH": path},
+            cwd=folder,
+        )
     if result.returncode:
         return None, result.stderr or f"status {result.returncode}"
     return json.loads(result.stdout.splitlines()[-1]), result.stderr

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import shaderloom
-from shaderloom.runtime.plan.errors import InputError, UnsupportedError
+from shaderloom.api.real_onnxruntime import real_onnxruntime
+from shaderloom.runtime.plan.errors import InputError, ModelError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
@@ -61,6 +62,32 @@ def test_options_of_the_session_reach_onnxruntime(monkeypatch):
     assert theirs.intra_op_num_threads == 1
     assert theirs.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
     assert theirs.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+def test_libraries_of_operators_reach_onnxruntime(device, monkeypatch, tmp_path):
+    """Also for the nodes that a device leaves to the cpu; a program of tests/programs runs a real library."""
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "library.so"
+    settings = shaderloom.SessionOptions()
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        settings.register_custom_ops_library(path)
+    path.touch()
+    with pytest.raises(ModelError, match="Failed to load library"):
+        settings.register_custom_ops_library(path)
+    loaded = []
+
+    class Recorded(real_onnxruntime().C.SessionOptions):
+        def register_custom_ops_library(self, path: str) -> None:
+            loaded.append(path)
+
+    monkeypatch.setattr(real_onnxruntime().C, "SessionOptions", Recorded)
+    settings.register_custom_ops_library(path)
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g (double[3] x) => (double[3] y) { y = Relu(x) }""")
+    for providers in (["cpu"], ["wgpu", "cpu"]):
+        loaded.clear()
+        with shaderloom.InferenceSession(model, settings, providers, device=device, cache=False) as session:
+            session.run(None, {"x": np.zeros(3)})
+        assert loaded == [str(path)]
 
 
 def test_models_that_onnxruntime_cannot_load_run_node_by_node(device):
