@@ -94,14 +94,13 @@ class KernelTable:
     def render(self) -> int:
         """Write the shader of each group; return the number of shaders.
 
-        Kernels that differ in sizes alone are one where the target's devices are as fast with it.  Those of weights
-        read their sizes in any case, so that a weight's key does not depend on the other groups of a plan.
+        Kernels that differ in sizes alone are one.  Those of weights read their sizes in any case, so that a weight's
+        key does not depend on the other groups of a plan.
 
         Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
-        if self._compilation.target.shares_kernels:
-            for spec, made in shared(item.built.spec for item in self if not item.group.constant):
-                self._keep(spec, False, made)
+        for spec, made in shared(item.built.spec for item in self if not item.group.constant):
+            self._keep(spec, False, made)
         for item in self:
             try:
                 kernel = self._render(item.built.spec, item.group.constant).kernel
@@ -115,8 +114,7 @@ class KernelTable:
         """Return the kernel of a spec, which several groups of the run may share; write it if it is not there."""
         made = self._rendered.get((spec, is_constant))
         if made is None:
-            is_alone = is_constant and self._compilation.target.shares_kernels
-            made = alone(spec) if is_alone else SharedKernel(render(spec), ())
+            made = alone(spec) if is_constant else SharedKernel(render(spec), ())
             self._keep(spec, is_constant, made)
         return made
 

@@ -133,7 +133,6 @@ class Target:
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out
     #: whether the driver specialises a shader anew in every run for the uniforms that bound its loops
     inlines_uniforms: bool
-    shares_kernels: bool  #: whether problems that differ in sizes alone share a kernel that reads them from a uniform
     wide_map_threads: int | None  #: threads from which an elementwise kernel has large workgroups; None: never
     narrow_recurrent_units: int  #: units of a recurrent layer up to which its workgroups are small
     stepped_recurrent_units: int  #: units of a recurrent layer from which each step is a dispatch of its own

@@ -42,7 +42,6 @@ def _build(context: GroupContext) -> BuiltKernel:
     config = WinogradConfig(attributes.outputs)
     threads = ix.multiply(count, channels)
     height, width = result.shape[2:]
-    guarded = context.target.shares_kernels  # one kernel for images that tiles divide and for others
     return context.built(
         Draft(
             "winograd_output",
@@ -53,12 +52,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=64,
             flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),
-            parameters={
-                "matrix": matrices.result,
-                "size": matrices.size,
-                "whole_rows": not guarded and ix.modulo(height, attributes.outputs) == 0,
-                "whole_columns": not guarded and ix.modulo(width, attributes.outputs) == 0,
-            },
+            parameters={"matrix": matrices.result, "size": matrices.size},
         )
     )
 

@@ -30,7 +30,6 @@ TARGET = Target(
     multiplies_bytes=False,
     prefers_written_out_loops=False,
     inlines_uniforms=True,  # Mesa's lavapipe: milliseconds of its own compiler for each dispatch
-    shares_kernels=True,
     wide_map_threads=None,
     narrow_recurrent_units=255,
     stepped_recurrent_units=64,

@@ -44,7 +44,6 @@ TARGET = Target(
     prefers_long_words=False,
     multiplies_bytes=True,
     prefers_written_out_loops=True,
-    shares_kernels=True,
     # about one workgroup starts in a nanosecond, which bounds the rate of many small ones; few spread better
     inlines_uniforms=False,
     wide_map_threads=1 << 17,

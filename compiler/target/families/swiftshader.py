@@ -14,7 +14,6 @@ from . import lavapipe
 TARGET = replace(
     lavapipe.TARGET,
     inlines_uniforms=False,
-    shares_kernels=True,
     name="SwiftShader",
     adapters=("swiftshader",),
     costs=replace(
