@@ -13,9 +13,11 @@ import pytest
 from shaderloom.runtime.bundle.format import web_feature
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
+from ..compiler.kernels.test_attention_ranges import cached_attention
 from ..support.cases import all_cases
 from ..support.golden import FOLDER
 from ..support.kernels import compile_kernels
+from ..support.running import compile_for
 from .chromium import Page
 
 #: What decides which templates and tiles a kernel gets
@@ -90,6 +92,18 @@ def test_kernels_of_every_operator_are_accepted(blank, name):
     shaders = kernels_of_cases(PROFILES[name])
     assert len(shaders) > 500
     assert refusals(blank, shaders) == {}
+
+
+@pytest.mark.parametrize("name", ["web", "software"])
+def test_loops_over_ranges_of_keys_are_uniform(blank, name):
+    """Lengths that a run knows bound loops with barriers."""
+    texts = {}
+    for queries in (1, 3, 20):
+        model, feeds = cached_attention((90, 27), queries, 400, local_window_size=30)
+        plan = compile_for(model, feeds, PROFILES[name])
+        texts |= {kernel.id: kernel.wgsl for kernel in plan.kernels if kernel.template.startswith("attention")}
+    assert len(texts) == 3 and all("keys_begin" in text for text in texts.values())
+    assert refusals(blank, texts) == {}
 
 
 def test_refusals_are_found(blank):
