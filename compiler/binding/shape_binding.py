@@ -28,6 +28,7 @@ from ...runtime.plan.size_range import SizeRange, read_ranges
 from ..frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
 from ..ir.graph import Graph, Shape, Value
 from ..ir.shapes import shape_fault
+from ..ops.misfits import refused_misfits
 from ..options import DEFAULT_LIMITS, Limits
 from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
@@ -273,8 +274,6 @@ class Specialiser:
                 refused.append(error)
                 missing.update(name for name in node.outputs if name)
                 continue
-            except Exception as error:
-                raise InternalError(f"{type(error).__name__}: {error}", origin=node.origin) from error
             if len(results) < len(node.outputs):
                 raise ModelError(f"{node.op} has {len(results)} outputs, not {len(node.outputs)}", origin=node.origin)
             if len(self.builder.graph.nodes) > self.builder.limits.nodes:
@@ -304,7 +303,8 @@ class Specialiser:
             return unroll(
                 builder, node, inputs, scope.runs, lambda body, values, number: self._body(body, values, number, scope)
             )
-        return builder.emit(node.definition, inputs, node.attributes, node.outputs)
+        with refused_misfits(node.op, inputs, node.origin):
+            return builder.emit(node.definition, inputs, node.attributes, node.outputs)
 
     def _body(self, body: ImportedGraph, values: Sequence[Value], iteration: int | None, scope: Scope) -> list[Value]:
         """Run a body with the values of its inputs."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from ...runtime.plan.errors import InternalError, ShaderloomError
+from ...runtime.plan.errors import InternalError
 from ..ir.graph import Graph, Node, Value
+from ..ops.misfits import misfit, refused_misfits
 from ..ops.registry import registry
 from ..options import DEFAULT_LIMITS, Limits
 from ..rewriting.builder import GraphBuilder
@@ -35,11 +36,8 @@ def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
         if depth >= MAX_DEPTH:
             raise InternalError(f"the decomposition of {node.op} does not end", origin=node.origin)
         start = len(graph.nodes)
-        try:
+        with refused_misfits(node.op, node.inputs, node.origin):
             results = list(definition.expand(GraphBuilder(graph, node.origins, limits), node))
-        except ShaderloomError as error:
-            error.origin = error.origin or node.origin
-            raise
         made = graph.nodes[start:]
         del graph.nodes[start:]
         pending.extendleft((new, depth + 1) for new in reversed(made))
@@ -57,7 +55,7 @@ def _replace(graph: Graph, node: Node, results: list[Value]) -> None:
     """
     for old, new in zip(node.outputs, results):
         if old.dtype != new.dtype or not _same_shape(old, new):
-            raise InternalError(f"the decomposition of {node.op} gives {new!r} for {old!r}", origin=node.origin)
+            raise misfit(node.op, node.inputs, f"its decomposition gives {new!r} for {old!r}", node.origin)
         graph.replace(old, new)
     for old in node.outputs[len(results) :]:
         if old.uses or any(old is value for value in graph.outputs):

@@ -256,8 +256,6 @@ class _Advancing:
         except ShaderloomError as error:
             error.origin = error.origin or item.origin
             raise
-        except Exception as error:
-            raise InternalError(f"{type(error).__name__}: {error}", origin=item.origin) from error
         if len(results) < len(item.outputs):
             raise ModelError(f"{item.node.op} has {len(results)} outputs", origin=item.origin)
         for value in results:

@@ -128,7 +128,10 @@ def _infer(node: Node) -> Inferred:
         if node.optional(position) is not None:
             raise UnsupportedError(f"GroupQueryAttention with {what} (input {position})", origin=node.origin)
     if attributes.do_rotary:
-        checks.require(node.optional(7) is not None and node.optional(8) is not None, node, "do_rotary needs caches")
+        cosines, sines = node.optional(7), node.optional(8)
+        checks.require(cosines is not None and sines is not None, node, "do_rotary needs caches")
+        matrices = node.operand(7).rank == 2 and node.operand(8).shape == node.operand(7).shape
+        checks.require(matrices, node, "cos_cache and sin_cache are matrices of one shape")
     sizes, dtype = _sizes(node), node.operand(0).dtype
     if attributes.sliding_window_cache:
         _check_window(node, sizes.past)

@@ -40,14 +40,12 @@ def _infer(node: Node) -> Inferred:
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     value, weight = node.operand(0), node.operand(1)
 
-    def parameter(position: int) -> Value | None:
-        given = node.optional(position)
-        single = given is not None and given.rank == 1 and ix.product(given.shape) == 1
-        return builder.op("Squeeze", given) if single else given
+    def parameter(position: int) -> Value:
+        given = node.operand(position)
+        return builder.op("Squeeze", given) if given.rank == 1 and ix.product(given.shape) == 1 else given
 
-    scale, weight_scale = parameter(3), parameter(4)
-    assert scale is not None and weight_scale is not None
-    left, right = (value, scale, parameter(6)), (weight, weight_scale, parameter(7))
+    zeros = [None if node.optional(position) is None else parameter(position) for position in (6, 7)]
+    left, right = (value, parameter(3), zeros[0]), (weight, parameter(4), zeros[1])
     product = scaled_product(builder, left, right, node.operand(2))
     return attend_projections(builder, node, product, hidden_sizes(node), node.optional(5), node.optional(8))
 

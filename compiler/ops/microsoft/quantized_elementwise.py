@@ -16,27 +16,30 @@ _FLOAT32 = frozenset({"float32"})
 _TRIPLE = (BYTES, _FLOAT32, BYTES)
 
 
-def _scalar(builder: Builder, node: Node, position: int) -> Value | None:
-    """Return a scale or zero point of a whole tensor (one element of any rank) as a scalar; None if omitted."""
-    value = node.optional(position)
-    if value is None or value.rank == 0:
+def _scalar(builder: Builder, node: Node, position: int) -> Value:
+    """Return a scale or zero point of a whole tensor (one element of any rank) as a scalar."""
+    value = node.operand(position)
+    if value.rank == 0:
         return value
     checks.require(ix.product(value.shape) == 1, node, f"input {position} must be one number")
     return builder.op("Squeeze", value)
 
 
+def _zero_point(builder: Builder, node: Node, position: int) -> Value | None:
+    """Return the zero point of a whole tensor as a scalar; None if omitted."""
+    return None if node.optional(position) is None else _scalar(builder, node, position)
+
+
 def quantised_operand(builder: Builder, node: Node, first: int) -> Value:
     """Dequantise inputs ``first`` to ``first + 2``: integers, scale, zero point."""
-    scale = _scalar(builder, node, first + 1)
-    assert scale is not None
-    return dequantize(builder, node.operand(first), scale, _scalar(builder, node, first + 2))
+    scale, zero_point = _scalar(builder, node, first + 1), _zero_point(builder, node, first + 2)
+    return dequantize(builder, node.operand(first), scale, zero_point)
 
 
 def quantised_result(builder: Builder, node: Node, value: Value, first: int) -> Value:
     """Quantise ``value`` with the scale and zero point of inputs ``first`` and ``first + 1``."""
-    scale = _scalar(builder, node, first)
-    assert scale is not None
-    return quantize(builder, value, scale, _scalar(builder, node, first + 1), node.operand(0).dtype)
+    scale, zero_point = _scalar(builder, node, first), _zero_point(builder, node, first + 1)
+    return quantize(builder, value, scale, zero_point, node.operand(0).dtype)
 
 
 # -- elementwise -----------------------------------------------------------------------------------------------------
@@ -199,7 +202,6 @@ def _expand_concat(builder: Builder, node: Node) -> Sequence[Value]:
     parts = [quantised_operand(builder, node, position) for position in _parts(node)]
     joined = builder.op("Concat", *parts, axis=node.attributes.axis)
     scale, zero_point = _scalar(builder, node, 0), _scalar(builder, node, 1)
-    assert scale is not None and zero_point is not None
     return [quantize(builder, joined, scale, zero_point, zero_point.dtype)]
 
 

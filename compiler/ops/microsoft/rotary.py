@@ -57,6 +57,7 @@ def _expand_rotary(builder: Builder, node: Node) -> Sequence[Value]:
         positions = builder.op("Add", view(builder, positions, 1, 1), steps)
         positions = builder.op("Broadcast", positions, domain="loom", shape=(batch, sequence))
     turned_size = attributes.rotary_embedding_dim or checks.concrete(node, size, "the size of a head")
+    checks.require(turned_size >= 2 and turned_size % 2 == 0, node, f"{turned_size} elements of a head are no pairs")
     turned = rotate(
         builder, heads, node.operand(2), node.operand(3), positions, bool(attributes.interleaved), turned_size // 2
     )

@@ -199,6 +199,8 @@ def _infer_rotary(node: Node) -> Inferred:
     checks.require(cosines.shape == sines.shape, node, "cos_cache and sin_cache differ in shape")
     wanted = 3 if node.optional(3) is None else 2
     checks.require(cosines.rank == wanted, node, f"caches of rank {cosines.rank}, not {wanted}")
+    positions = node.optional(3)
+    checks.require(positions is None or positions.rank == 2, node, "positions are a matrix")
     return [(value.dtype, value.shape)]
 
 

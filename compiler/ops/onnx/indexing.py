@@ -198,7 +198,8 @@ def _infer_one_hot(node: Node) -> Inferred:
     indices, values = node.operand(0), node.operand(2)
     depth = checks.static_dims(node, 1, "the depth of OneHot")
     checks.require(len(depth) == 1, node, "the depth of OneHot is one number")
-    assert depth is not None
+    pair = values.rank == 1 and not ix.less(values.elements, 2)
+    checks.require(pair, node, "the values of OneHot are two numbers, off and on")
     axis = _one_hot_axis(node)
     return [(values.dtype, (*indices.shape[:axis], depth[0], *indices.shape[axis:]))]
 

@@ -7,14 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.errors import LimitError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
+from ...symbolic import polynomial as ix
 from .. import checks
 from ..checks import FLOATS, same_as_input
 from ..math.nodes import in_type
 from ..math.reductions import power_norm, reduce
 from ..registry import Builder, Inferred, register
 from .normalization import channel_axis, deviations
+
+#: Neighbouring channels that LRN adds
+MAX_LRN_TERMS = 1024
 
 
 @record
@@ -97,14 +102,19 @@ def _expand_lrn(builder: Builder, node: Node) -> Sequence[Value]:
     value = node.operand(0)
     before = (attributes.size - 1) // 2
     after = attributes.size - 1 - before
+    furthest = max(ix.bounds(value.shape[1])[1] - 1, 0)  # those beyond add nothing
+    before, after = min(before, furthest), min(after, furthest)
+    terms = before + after + 1
+    if terms > MAX_LRN_TERMS:
+        raise LimitError(f"a sum over {terms:,} channels; at most {MAX_LRN_TERMS:,} are added", origin=node.origin)
     squares = builder.op("Mul", value, value)
     pads = [0] * (2 * value.rank)
     pads[1], pads[value.rank + 1] = before, after
     padded = builder.op("Pad", squares, builder.constant(np.array(pads, np.int64)), builder.scalar(0.0, value))
     total = None
-    for offset in range(attributes.size):
+    for offset in range(terms):
         start = builder.constant(np.array([offset], np.int64))
-        end = builder.constant(np.array([offset - attributes.size + 1 or np.iinfo(np.int64).max], np.int64))
+        end = builder.constant(np.array([offset - terms + 1 or np.iinfo(np.int64).max], np.int64))
         part = builder.op("Slice", padded, start, end, builder.constant(np.array([1], np.int64)))
         total = part if total is None else builder.op("Add", total, part)
     assert total is not None

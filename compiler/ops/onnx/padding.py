@@ -67,6 +67,10 @@ def _infer_pad(node: Node) -> Inferred:
     value = node.operand(0)
     checks.require_choice(node, "mode", MODES)
     pads = axis_pads(node)
+    fill = node.optional(2)
+    if fill is not None:
+        checks.require_same_type(node, [value, fill])
+        checks.require(checks.is_size(fill.elements, 1), node, "the value of padding is one number")
     if node.attributes.mode != "constant":
         for axis, pad in enumerate(pads):
             empty = pad.adds and checks.is_size(pad.inner, 0)

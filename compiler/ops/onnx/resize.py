@@ -85,6 +85,7 @@ def resized_axes(node: Node) -> dict[int, ResizedAxis]:
         given = _known_floats(node, 1)
         checks.require(given is not None and len(given) == 2 * len(order), node, "roi needs two numbers for each axis")
         assert given is not None
+        checks.require(all(map(math.isfinite, given)), node, "roi needs finite numbers")
         rois = list(zip(given[: len(order)], given[len(order) :]))
     scales = _known_floats(node, 2)
     if scales is not None:

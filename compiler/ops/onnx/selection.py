@@ -122,7 +122,8 @@ def _infer_clip(node: Node) -> Inferred:
     for position in (1, 2):
         bound = node.optional(position)
         if bound is not None:
-            checks.require(bound.rank == 0 or checks.is_size(bound.elements, 1), node, "bounds must be scalars")
+            single = bound.rank <= node.operand(0).rank and checks.is_size(bound.elements, 1)
+            checks.require(bound.rank == 0 or single, node, "bounds must be scalars")
     return [(node.operand(0).dtype, node.operand(0).shape)]
 
 
