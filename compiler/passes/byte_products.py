@@ -206,7 +206,12 @@ def _blocks(builder: GraphBuilder, match: Match) -> Value:
 
 
 def rules(compilation: Compilation) -> tuple[Rule, ...]:
-    """Return the rules: activations are rounded where the device multiplies bytes fast, and it is allowed."""
+    """Return the rules: activations are rounded where the device multiplies bytes fast, and it is allowed.
+
+    Software drivers have none: a product of bytes is many instructions there, which their compilers take minutes for.
+    """
+    if not compilation.target.uses_workgroup_memory:
+        return ()
     products = frozenset({"loom.MatMul"})
     exact = (
         Rule("integer-product", products, _match_integers, _integers),
