@@ -43,7 +43,7 @@ def inspected_model(text: str = NETWORK, **options):
 def profiled(inspected):
     calls = inspected.plan.calls
     times = tuple(CallTime(call.kernel[:12], call.label, 1000 * (n + 1), call) for n, call in enumerate(calls))
-    roofline = Roofline(1e9, 1e9, "timestamps")
+    roofline = Roofline(1e11, 1e11, "timestamps")
     return summarise(inspected.plan, [Profile("timestamps", times)], {}, roofline), roofline
 
 
@@ -86,7 +86,7 @@ def test_profiles_are_shown():
     data = report_data(inspected, result, roofline)
     assert data["calls"][1]["ns"] == 2000
     assert data["calls"][0]["roofline"] == pytest.approx(
-        max(data["calls"][0]["flops"], data["calls"][0]["bytes"]) / 1000
+        max(data["calls"][0]["flops"], data["calls"][0]["bytes"]) / 1e5
     )
     assert data["profile"]["method"] == "timestamps"
 
