@@ -63,6 +63,7 @@ def build(context: GroupContext) -> BuiltKernel:
     tiles = ix.ceildiv(width, tile.columns)
     line_sizes = _line_sizes(result.shape, tile.rows)
     lines = ix.product(list(line_sizes))
+    written_out = tile.rows > 1 or context.target.prefers_written_out_loops
     return context.built(
         Draft(
             "depthwise" if tile.rows == 1 else "depthwise_rows",
@@ -81,7 +82,8 @@ def build(context: GroupContext) -> BuiltKernel:
                 "dilations": dilations,
                 "begins": attributes.pads[: len(kernel)],
                 "needed": _needed(tile.columns, kernel[-1], strides[-1], dilations[-1]),
-                "whole_tiles": divides(tile.columns, width),
+                "written_out": written_out,
+                "whole_tiles": written_out and divides(tile.columns, width),
                 "needed_rows": _needed(tile.rows, *(sizes[len(kernel) - 2] for sizes in (kernel, strides, dilations))),
                 "whole_rows": divides(tile.rows, result.shape[-2]),
             },
