@@ -349,6 +349,19 @@ class InferenceSession(OrtSession):
         self._async.close()
         self._chain.close()
 
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        if not hasattr(self, "_closed"):  # construction has failed
+            return f"<{kind} without a model>"
+        model = f"'{self._header.metadata.graph_name}' with {self._header.nodes:,} nodes"
+        if self._closed:
+            return f"<{kind} of {model}, closed>"
+        if self._engine is None:
+            return f"<{kind} of {model} on the host>"
+        plans = len(self.stats.keys)
+        count = f"{plans} plan{'' if plans == 1 else 's'}"
+        return f"<{kind} of {model} on {self._engine.device.name}: {count}, {self.device_bytes:,} bytes>"
+
     def __enter__(self) -> Self:
         return self
 

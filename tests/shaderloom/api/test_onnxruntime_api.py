@@ -488,3 +488,14 @@ def test_maps_have_the_type_that_onnxruntime_says():
         assert session.get_outputs()[0].type == theirs.get_outputs()[0].type
         x = np.array([[0.25, 0.75], [0.5, 0.5]], np.float32)
         assert session.run(None, {"x": x}) == theirs.run(None, {"x": x})
+
+
+def test_a_session_says_what_it_is(device, model, x):
+    session = shaderloom.InferenceSession(model, device=device, cache=False)
+    assert repr(session) == f"<InferenceSession of 'g' with 2 nodes on {device.name}: 0 plans, 0 bytes>"
+    session.run(None, {"x": x})
+    assert f": 1 plan, {session.device_bytes:,} bytes>" in repr(session)
+    session.close()
+    assert repr(session) == "<InferenceSession of 'g' with 2 nodes, closed>"
+    host = shaderloom.InferenceSession(model, providers=["cpu"])
+    assert repr(host) == "<InferenceSession of 'g' with 2 nodes on the host>"
