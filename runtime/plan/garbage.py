@@ -14,6 +14,8 @@ from types import TracebackType
 #: Objects between two collections of the youngest generation, in place of 700; and those that are taken for old
 #: between two collections of all
 _OBJECTS = 1_000_000
+#: Objects that are worth a look at whether some are frozen, for which Python counts all that are
+_WORTH = 20_000
 
 _lock = threading.Lock()
 _blocks = 0
@@ -49,10 +51,13 @@ class RareCollections:
 def _take_for_old() -> None:
     """Let objects that were not looked at yet join the old ones, but not too many, and not where some are frozen."""
     global _taken, _collection
+    young = gc.get_count()[0]
+    if young < _WORTH:
+        return
     collection = gc.get_stats()[-1]["collections"]
     if collection != _collection:
         _taken, _collection = 0, collection
-    _taken += gc.get_count()[0]
+    _taken += young
     if _taken <= _OBJECTS and not gc.get_freeze_count():
         gc.freeze()
         gc.unfreeze()
