@@ -149,9 +149,14 @@ class Target:
         return None if self.uses_workgroup_memory else 1
 
     @property
+    def byte_instructions(self) -> tuple[str, ...]:
+        """The feature by which kernels multiply the bytes of words, if the device has it."""
+        return (BYTE_PRODUCTS,) if self.has_feature(BYTE_PRODUCTS) else ()
+
+    @property
     def byte_products(self) -> tuple[str, ...]:
-        """The feature by which kernels multiply the bytes of words, where that is fast; else none."""
-        return (BYTE_PRODUCTS,) if self.multiplies_bytes and self.has_feature(BYTE_PRODUCTS) else ()
+        """The same where it is fast; else none."""
+        return self.byte_instructions if self.multiplies_bytes else ()
 
     def limit(self, name: str) -> int:
         """Return one of the device's limits, by WebGPU's name with dashes."""

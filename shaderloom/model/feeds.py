@@ -324,7 +324,7 @@ def complete_shapes(
             raise InputError(
                 f"{_declared(port)}, so its shape is not known",
                 tensor=port.name,
-                hint=f"give the sizes: --shape {port.name}=...",
+                hint=f"give the sizes: --shape {port.name}=..., or shapes in Python",
             )
         if sizes != list(port.dims):
             text = "x".join(map(str, sizes))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.device_profile import BYTE_PRODUCTS
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
@@ -91,7 +90,7 @@ class ByteHooks(ProductHooks):
 
     @property
     def features(self) -> tuple[str, ...]:
-        return (BYTE_PRODUCTS,) if self.context.target.has_feature(BYTE_PRODUCTS) else ()
+        return self.context.target.byte_instructions
 
     @property
     def factor(self) -> str:

@@ -63,7 +63,8 @@ def test_an_open_first_dimension_is_1_and_others_are_asked_for(shaderloom, path,
     text = "g (float[n, m] x, float[k, m] z) => (float[p, q] y) { t = Neg(z)  y = Concat<axis = 0>(x, t) }"
     onnx.save(parse(text), tmp_path / "two.onnx")
     output = shaderloom("run", tmp_path / "two.onnx", status=1).output
-    assert "tensor 'x': the model declares [n, m], so its shape is not known [give the sizes: --shape x=...]" in output
+    assert "tensor 'x': the model declares [n, m], so its shape is not known" in output
+    assert "[give the sizes: --shape x=..., or shapes in Python]" in output
 
 
 def test_sizes_follow_from_the_shapes_of_other_inputs(tmp_path):
