@@ -26,7 +26,7 @@ STAND_IN = Path(__file__).resolve().parent / "stand_in"
 
 
 def install_as_onnxruntime() -> None:
-    """Make ``import onnxruntime`` give this package in this process, and in those that :mod:`multiprocessing` starts.
+    """Make ``import onnxruntime`` give this package in this process, and in those that ``multiprocessing`` starts.
 
     Call it before anything imports onnxruntime: a module that has already done so keeps what it has, which a warning
     says.  Calling it again has no effect.
