@@ -21,7 +21,7 @@ from ..symbolic.lanes import LANES, is_aligned
 from .emitter import PAIRED, Emitter, packed_words
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
-from .spec import LONG_WORDS, Hook, KernelSpec, Operand, Workgroup
+from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec, Workgroup
 from .stores import emit_store, owns_words
 from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
@@ -31,7 +31,7 @@ from .writer import Functions, Numbers, symbol_field
 MAX_WGSL_CHARACTERS = 1 << 20
 
 
-def element_type(operand: Operand, wide: bool, paired: bool = False) -> str:
+def element_type(operand: BoundTensor, wide: bool, paired: bool = False) -> str:
     """Return the WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word."""
     storage = BY_NAME[operand.dtype]
     if paired:

@@ -21,7 +21,7 @@ Workgroup = tuple[int, int, int]
 
 
 @record
-class Operand:
+class BoundTensor:
     """A bound tensor: ``name`` in the shader, ``read`` or ``read_write``, storage type."""
 
     name: str
@@ -67,7 +67,7 @@ class KernelSpec:
 
     template: str
     config: Any  #: a frozen dataclass of tile sizes, whose constructor rejects illegal combinations
-    operands: tuple[Operand, ...]
+    operands: tuple[BoundTensor, ...]
     hooks: tuple[Hook, ...]
     dims: tuple[tuple[str, Dim], ...]
     workgroup: Workgroup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..codegen.spec import LONG_WORDS, Hook, KernelSpec, Operand
+from ..codegen.spec import LONG_WORDS, BoundTensor, Hook, KernelSpec
 from ..compilation import Compilation
 from ..ir.graph import Node, Value
 from ..ops.registry import Registry, registry
@@ -72,8 +72,8 @@ class GroupContext:
         hooks = [renamed(hook, names) for hook in hooks]
         bound = (*(values[name] for name in loaded), *outputs.values())
         bindings = (
-            *(Operand(names[name], "read", values[name].dtype.name) for name in loaded),
-            *(Operand(name, "read_write", output.dtype.name) for name, output in outputs.items()),
+            *(BoundTensor(names[name], "read", values[name].dtype.name) for name in loaded),
+            *(BoundTensor(name, "read_write", output.dtype.name) for name, output in outputs.items()),
         )
         check_limits(draft, self.group, len(bindings), self.target)
         check_trips(draft, self.group, loop_trips.hook_trips(hooks), self.target)

@@ -24,7 +24,7 @@ from ..symbolic.polynomial import Dim
 
 @record(slots=False)
 class LiveRange:
-    """The calls during which a block of memory is in use, from ``first`` to ``last`` inclusive.
+    """The calls during which a slot is in use, from ``first`` to ``last`` inclusive.
 
     ``size`` in bytes.  ``written`` and ``read`` are the calls that bind it for writing and for reading only.
     """
@@ -55,7 +55,7 @@ Buffer = ArenaBuffer | OutputBuffer
 
 @dataclass
 class Allocation:
-    """``arenas``: bytes of each; ``locations[i]``: the buffer of block i, and its offset there in bytes."""
+    """``arenas``: bytes of each; ``locations[i]``: the buffer of slot i, and its offset there in bytes."""
 
     arenas: list[Dim] = field(default_factory=list)
     locations: list[tuple[Buffer, int]] = field(default_factory=list)
@@ -66,15 +66,15 @@ class Allocation:
         return sum(ix.bounds(size)[1] for size in self.arenas)
 
 
-def allocate(blocks: Sequence[LiveRange], alignment: int, outputs: Sequence[LiveRange] = ()) -> Allocation:
-    """Place all blocks; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
-    if any(isinstance(block.size, ix.Index) for block in (*blocks, *outputs)):
-        return _allocate_slots(blocks)
-    return _allocate_offsets(blocks, outputs, alignment)
+def allocate(slots: Sequence[LiveRange], alignment: int, outputs: Sequence[LiveRange] = ()) -> Allocation:
+    """Place all slots; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
+    if any(isinstance(slot.size, ix.Index) for slot in (*slots, *outputs)):
+        return _allocate_whole_arenas(slots)
+    return _allocate_offsets(slots, outputs, alignment)
 
 
 def lower_bound(tensors: Sequence[LiveRange]) -> int:
-    """Return the largest sum of blocks that are live at one call: no plan without in-place sharing can need less."""
+    """Return the largest sum of slots that are live at one call: no plan without in-place sharing can need less."""
     changes: dict[int, int] = {}
     for tensor in tensors:
         size = ix.bounds(tensor.size)[1]
@@ -88,7 +88,7 @@ def lower_bound(tensors: Sequence[LiveRange]) -> int:
 
 
 def _conflicts(tensors: Sequence[LiveRange]) -> list[set[int]]:
-    """Return for each block those that may not share its arena: a call reads one and writes the other."""
+    """Return for each slot those that may not share its arena: a call reads one and writes the other."""
     readers: dict[int, list[int]] = {}
     writers: dict[int, list[int]] = {}
     for number, tensor in enumerate(tensors):
@@ -107,7 +107,7 @@ def _conflicts(tensors: Sequence[LiveRange]) -> list[set[int]]:
 
 
 def _alive_together(tensors: Sequence[LiveRange]) -> list[list[int]]:
-    """Return for each block the others that are live at one call or more with it: a sweep over the calls."""
+    """Return for each slot the others that are live at one call or more with it: a sweep over the calls."""
     together: list[list[int]] = [[] for _ in tensors]
     alive: list[int] = []
     for number in sorted(range(len(tensors)), key=lambda item: tensors[item].first):
@@ -152,7 +152,7 @@ def _smallest(
     conflicts: Sequence[set[int]],
     shared_outputs: int,
 ) -> Allocation:
-    """Return the smallest of several greedy allocations of the first ``count`` blocks, roughly the largest first.
+    """Return the smallest of several greedy allocations of the first ``count`` slots, roughly the largest first.
 
     The rest are outputs; buffers of the first ``shared_outputs`` of them may hold other tensors.  Chance is seeded:
     plans are repeatable.
@@ -184,7 +184,7 @@ def _place_in_order(
     shared_outputs: int,
     limit: int,
 ) -> Allocation | None:
-    """Put each block where the arenas grow least, then at the lowest offset; None once they take ``limit`` bytes.
+    """Put each slot where the arenas grow least, then at the lowest offset; None once they take ``limit`` bytes.
 
     Buffers are numbered: those of the first ``shared_outputs`` outputs, which do not grow, then the arenas.
     """
@@ -239,8 +239,8 @@ def _lowest_gap(taken: list[tuple[int, int]], extent: int) -> int:
     return offset
 
 
-def _allocate_slots(tensors: Sequence[LiveRange]) -> Allocation:
-    """Give each arena one block at a time; prefer an arena whose blocks have had about the same size."""
+def _allocate_whole_arenas(tensors: Sequence[LiveRange]) -> Allocation:
+    """Give each arena one slot at a time; prefer an arena whose slots have had about the same size."""
     allocation = Allocation()
     free_from: list[int] = []
     place: dict[int, int] = {}
@@ -248,11 +248,11 @@ def _allocate_slots(tensors: Sequence[LiveRange]) -> Allocation:
         tensor = tensors[number]
         wanted = ix.bounds(tensor.size)[1]
         best: int | None = None
-        for slot, call in enumerate(free_from):
+        for arena, call in enumerate(free_from):
             if call > tensor.first:
                 continue
-            if best is None or _misfit(allocation.arenas[slot], wanted) < _misfit(allocation.arenas[best], wanted):
-                best = slot
+            if best is None or _misfit(allocation.arenas[arena], wanted) < _misfit(allocation.arenas[best], wanted):
+                best = arena
         if best is None:
             best = len(free_from)
             allocation.arenas.append(tensor.size)

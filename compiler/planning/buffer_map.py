@@ -38,25 +38,25 @@ class BufferMap:
         self._fusion = fusion
         self._liveness = liveness
         self._weights = weights
-        self._positions: dict[Value, int] = {}  #: of blocks among the allocation's locations
-        self._produced: list[Value] = []  #: blocks that are outputs, in the order in which they are written first
+        self._positions: dict[Value, int] = {}  #: of slots among the allocation's locations
+        self._produced: list[Value] = []  #: slots that are outputs, in the order in which they are written first
         self.allocation = Allocation()
 
     def place(self, ranges: Mapping[Value, LiveRange], target: Target) -> None:
-        """Allocate memory for the blocks with these live ranges.
+        """Allocate memory for the slots with these live ranges.
 
-        Raises :class:`DeviceLimitError` for a block that the device cannot bind.
+        Raises :class:`DeviceLimitError` for a slot that the device cannot bind.
         """
-        blocks = [block for block in ranges if block not in self._outputs]
-        for block in blocks:
-            size = ix.bounds(stored_bytes(block))[1]
-            _check_size(block, size, block.producer.origin if block.producer else None, target)
-        self._positions = {block: position for position, block in enumerate(blocks)}
-        self._produced = [block for block in ranges if block in self._outputs]
+        slots = [slot for slot in ranges if slot not in self._outputs]
+        for slot in slots:
+            size = ix.bounds(stored_bytes(slot))[1]
+            _check_size(slot, size, slot.producer.origin if slot.producer else None, target)
+        self._positions = {slot: position for position, slot in enumerate(slots)}
+        self._produced = [slot for slot in ranges if slot in self._outputs]
         self.allocation = allocate(
-            [ranges[block] for block in blocks],
+            [ranges[slot] for slot in slots],
             target.storage_alignment,
-            [ranges[block] for block in self._produced],
+            [ranges[slot] for slot in self._produced],
         )
 
     def kind_of(self, value: Value) -> TensorKind:
@@ -65,19 +65,19 @@ class BufferMap:
             return TensorKind.INPUT
         if value.is_constant or self._fusion.materialised[value].constant:
             return TensorKind.WEIGHT
-        return TensorKind.OUTPUT if self._liveness.block_of(value) in self._outputs else TensorKind.ACTIVATION
+        return TensorKind.OUTPUT if self._liveness.slot_of(value) in self._outputs else TensorKind.ACTIVATION
 
     def range_of(self, value: Value) -> Range:
         """Return the range of a buffer that holds ``value``."""
         size = serialise(stored_bytes(value))
-        kind, block = self.kind_of(value), self._liveness.block_of(value)
+        kind, slot = self.kind_of(value), self._liveness.slot_of(value)
         if kind is TensorKind.INPUT:
             return Range(f"input:{value.name}", 0, size)
         if kind is TensorKind.WEIGHT:
             return Range(f"weight:{self._weights.key_of(value)}", 0, size)
         if kind is TensorKind.OUTPUT:
-            return Range(f"output:{self._outputs[block]}", 0, size)
-        buffer, offset = self.allocation.locations[self._positions[block]]
+            return Range(f"output:{self._outputs[slot]}", 0, size)
+        buffer, offset = self.allocation.locations[self._positions[slot]]
         if isinstance(buffer, OutputBuffer):
             return Range(f"output:{self._outputs[self._produced[buffer.number]]}", offset, size)
         return Range(f"arena:{buffer.number}", offset, size)

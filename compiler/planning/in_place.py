@@ -45,8 +45,8 @@ def _overwritable(kernel: GroupKernel, fusion: Fusion, liveness: Liveness, outpu
             continue
         if liveness.is_read_after(value, group):
             continue
-        block = liveness.block_of(value)
-        if any(liveness.block_of(other) is block and other is not value for other in built.operands):
+        slot = liveness.slot_of(value)
+        if any(liveness.slot_of(other) is slot and other is not value for other in built.operands):
             continue
         if built.reads_own_element_only(value):
             return value

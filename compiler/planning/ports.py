@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...runtime.plan.plan import Constant, OutputAlias, Port
+from ...runtime.plan.plan import ConstantOutput, OutputAlias, Port
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..symbolic.dimensions import serialise
@@ -18,7 +18,7 @@ class Outputs:
     """The outputs of a plan: all ports, those known at compile time, and those that equal another buffer."""
 
     ports: list[Port] = field(default_factory=list)
-    constants: list[Constant] = field(default_factory=list)
+    constants: list[ConstantOutput] = field(default_factory=list)
     aliases: list[OutputAlias] = field(default_factory=list)
 
 
@@ -49,7 +49,7 @@ def output_ports(graph: Graph, computed: Mapping[Value, str], weights: Weights) 
         elif value in graph.inputs:
             result.aliases.append(OutputAlias(name, f"input:{value.name}", size))
         elif value.is_constant and (reference := source_of(value)).data is not None:
-            result.constants.append(Constant(name, reference))
+            result.constants.append(ConstantOutput(name, reference))
         else:
             result.aliases.append(OutputAlias(name, f"weight:{weights.key_of(value)}", size))
     return result

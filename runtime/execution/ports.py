@@ -12,7 +12,7 @@ from ..memory.tensor import Tensor, border_bytes
 from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, interface_dtype, padded_bytes, to_border
 from ..plan.errors import InputError, InternalError, LimitError
-from ..plan.plan import Constant, Plan, Port
+from ..plan.plan import ConstantOutput, Plan, Port
 from ..plan.record import record
 
 #: What a caller may feed, once checked
@@ -85,7 +85,7 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(symbols[symbol.name] for symbol in plan.symbols)
 
 
-def constant_array(constant: Constant) -> np.ndarray:
+def constant_array(constant: ConstantOutput) -> np.ndarray:
     """Return the value of an output that was computed at compile time."""
     source = constant.source
     if source.data is None:

@@ -136,7 +136,7 @@ class Port:
 
 
 @record
-class Constant:
+class ConstantOutput:
     """An output whose value is known at compile time: no kernel computes it."""
 
     output: str
@@ -228,7 +228,7 @@ class Plan:
     commands: tuple[Command, ...]
     arenas: tuple[DimExpr, ...]  #: bytes of each arena
     problems: tuple[tuple[int, ...], ...] = ()  #: numbers that calls give to kernels which several problems share
-    constants: tuple[Constant, ...] = ()
+    constants: tuple[ConstantOutput, ...] = ()
     aliases: tuple[OutputAlias, ...] = ()
     states: tuple[OutputState, ...] = ()
     facts: PlanFacts = field(default_factory=PlanFacts)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from shaderloom.compiler.codegen.render import render
-from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.codegen.spec import BoundTensor, Hook, KernelSpec, Store
 from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.symbolic import expr as ex
 from shaderloom.compiler.symbolic import polynomial as ix
@@ -55,9 +55,9 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     value = build(*loads)
     if value.dtype == "bool" and result != "bool":
         value = ex.select(value, ex.const(1, BY_NAME[result].compute), ex.const(0, BY_NAME[result].compute))
-    operands = [Operand(f"x{number}", "read", name) for number, name in enumerate(names)]
+    operands = [BoundTensor(f"x{number}", "read", name) for number, name in enumerate(names)]
     spec = KernelSpec(
-        "map", MapConfig(lanes, 64), (*operands, Operand("y", "read_write", result)),
+        "map", MapConfig(lanes, 64), (*operands, BoundTensor("y", "read_write", result)),
         (Hook("store", ("q",), lanes, (), None, (Store("y", result, position, value),)),),
         (("threads", threads),), (64, 1, 1), (-(-threads // 64), 1, 1),
     )  # fmt: skip

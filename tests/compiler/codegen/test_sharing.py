@@ -16,7 +16,7 @@ import pytest
 
 from shaderloom.compiler.codegen import sharing
 from shaderloom.compiler.codegen.sharing import SharedKernel, alone
-from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.codegen.spec import BoundTensor, Hook, KernelSpec, Store
 from shaderloom.compiler.codegen.strided import strided
 from shaderloom.compiler.codegen.writer import Numbers
 from shaderloom.compiler.kernels.map import MapConfig
@@ -176,7 +176,7 @@ def copied(position: ix.Dim, limit: int) -> tuple[KernelSpec, SharedKernel]:
     spec = KernelSpec(
         "map",
         MapConfig(4, 256),
-        (Operand("x0", "read", "float32"), Operand("y", "read_write", "float32")),
+        (BoundTensor("x0", "read", "float32"), BoundTensor("y", "read_write", "float32")),
         (Hook("store", ("q",), 4, (), None, (store,)),),
         (("threads", limit),),
         (256, 1, 1),

@@ -12,7 +12,7 @@ from onnx import helper
 
 from shaderloom.compiler.codegen.emitter import Emitter
 from shaderloom.compiler.codegen.render import render
-from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.codegen.spec import BoundTensor, Hook, KernelSpec, Store
 from shaderloom.compiler.codegen.writer import Functions
 from shaderloom.compiler.kernels.map import MapConfig
 from shaderloom.compiler.symbolic import expr as ex
@@ -73,7 +73,7 @@ def test_packed_stores_need_whole_words():
     spec = KernelSpec(
         "map",
         MapConfig(1, 64),
-        (Operand("y", "read_write", "int8"),),
+        (BoundTensor("y", "read_write", "int8"),),
         (Hook("store", ("q",), 1, (), None, (store,)),),
         (("threads", 10),),
         (64, 1, 1),
@@ -156,7 +156,7 @@ def test_sizes_with_divisions_stand_inline():
     spec = KernelSpec(
         "map",
         MapConfig(4, 64),
-        (Operand("y", "read_write", "float32"),),
+        (BoundTensor("y", "read_write", "float32"),),
         (Hook("store", ("q",), 4, (), None, (store,)),),
         (("threads", ix.ceildiv(size, 4)),),
         (64, 1, 1),

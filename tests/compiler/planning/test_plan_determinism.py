@@ -21,7 +21,7 @@ import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.binding.shape_binding import bind_shapes
 from shaderloom.compiler.codegen import render as rendering
 from shaderloom.compiler.codegen.render import render
-from shaderloom.compiler.codegen.spec import Hook, KernelSpec, Operand, Store
+from shaderloom.compiler.codegen.spec import BoundTensor, Hook, KernelSpec, Store
 from shaderloom.compiler.compilation import Compilation
 from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
@@ -160,7 +160,7 @@ def spec() -> KernelSpec:
     position = ix.add(ix.multiply(q, 4), lane)
     value = ex.binary("add", ex.load("x0", "float32", position, "f32"), ex.const(1, "f32"))
     hook = Hook("store", ("q",), 4, (), None, (Store("y", "float32", position, value),))
-    operands = (Operand("x0", "read", "float32"), Operand("y", "read_write", "float32"))
+    operands = (BoundTensor("x0", "read", "float32"), BoundTensor("y", "read_write", "float32"))
     return KernelSpec("map", MapConfig(4, 64), operands, (hook,), (("threads", 25),), (64, 1, 1), (1, 1, 1))
 
 
@@ -183,7 +183,7 @@ CHANGES = {
         value=ex.binary("add", spec().hooks[0].stores[0].value.args[0], ex.const(1.0000001, "f32"))
     ),
     "condition": lambda: changed_store(condition=ex.in_range(ix.variable("q", 0, 24), 0, 7)),
-    "operand type": lambda: replace(spec(), operands=(Operand("x0", "read", "int32"), spec().operands[1])),
+    "operand type": lambda: replace(spec(), operands=(BoundTensor("x0", "read", "int32"), spec().operands[1])),
     "features": lambda: replace(spec(), features=("shader-f16",)),
 }
 

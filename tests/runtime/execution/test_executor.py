@@ -25,7 +25,16 @@ from shaderloom.runtime.plan.errors import (
     LimitError,
     ModelError,
 )
-from shaderloom.runtime.plan.plan import ComputePass, Constant, KernelCall, OutputAlias, Plan, Port, Range, SourceRef
+from shaderloom.runtime.plan.plan import (
+    ComputePass,
+    ConstantOutput,
+    KernelCall,
+    OutputAlias,
+    Plan,
+    Port,
+    Range,
+    SourceRef,
+)
 
 from ...support.plans import DOUBLE, dynamic_plan, kernel, span, two_call_plan
 
@@ -157,7 +166,7 @@ def test_constants_and_aliases_need_no_kernel(device, x):
             Port("y2", "float32", (100,)),
             Port("y3", "float32", (100,)),
         ),
-        constants=(Constant("c", seven),),
+        constants=(ConstantOutput("c", seven),),
         aliases=(
             OutputAlias("x2", "input:x", 400),
             OutputAlias("y2", "output:y3", 400),
@@ -350,7 +359,7 @@ def test_plans_survive_json():
         assert again.digest == plan.digest
     full = dataclasses.replace(
         two_call_plan(),
-        constants=(Constant("c", SourceRef("k", None, 0, 3, "uint8", (3,), b"\0\xff\x01")),),
+        constants=(ConstantOutput("c", SourceRef("k", None, 0, 3, "uint8", (3,), b"\0\xff\x01")),),
         aliases=(OutputAlias("a", "input:x", ["*", "n", 4]),),
         kernels=(dataclasses.replace(two_call_plan().kernels[0], config=(("tile", (8, 8)), ("vec", True))),),
     )
