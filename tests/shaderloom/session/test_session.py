@@ -210,7 +210,7 @@ def test_wrong_options(device, path):
     ):
         with pytest.raises(InputError, match=message):
             open_session(device, path, **options)
-    with pytest.raises(InputError, match="path, bytes or a ModelProto, not int"):
+    with pytest.raises(InputError, match="path, bytes, a ModelProto or an ONNXProgram, not int"):
         open_session(device, 5)
 
 
