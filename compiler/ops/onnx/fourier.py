@@ -301,21 +301,26 @@ class MelWeightMatrixAttributes:
 
 
 def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
-    """Return triangular filters [length // 2 + 1, bins] whose corners are evenly spaced on the mel scale."""
+    """Return triangular filters, float32 [length // 2 + 1, bins], with corners evenly spaced on the mel scale."""
     first, last = (2595.0 * math.log10(1.0 + edge / 700.0) for edge in (low, high))
     mels = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
     corners = ((length + 1) * 700.0 * (10.0 ** (mels / 2595.0) - 1.0) // rate).astype(np.int64)
-    matrix = np.zeros((length // 2 + 1, bins))
-    for column in range(bins):
-        left, centre, right = corners[column : column + 3]
-        rise, fall = np.arange(left, centre + 1), np.arange(centre, right)
-        if centre == left:
-            matrix[centre, column] = 1.0
-        else:
-            matrix[rise, column] = (rise - left) / (centre - left)
-        if right > centre:
-            matrix[fall, column] = (right - fall) / (right - centre)
+    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
+    matrix = np.zeros((length // 2 + 1, bins), np.float32)
+    column, row = _runs(left, centre + 1)
+    matrix[row, column] = (row - left[column]) / np.maximum(centre - left, 1)[column]
+    matrix[centre, np.arange(bins)] = 1.0
+    column, row = _runs(centre, right)
+    matrix[row, column] = (right[column] - row) / (right - centre)[column]
     return matrix
+
+
+def _runs(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each number from ``first[i]`` to ``end[i] - 1``, over all i: i, and the number."""
+    sizes = end - first
+    position = np.repeat(np.arange(len(sizes)), sizes)
+    within = np.arange(len(position)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return position, first[position] + within
 
 
 def _mel_known(node: Node, position: int) -> float:
@@ -336,7 +341,7 @@ def _infer_mel(node: Node) -> Inferred:
 
 def _expand_mel(builder: Builder, node: Node) -> Sequence[Value]:
     bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
-    matrix = mel_matrix(int(bins), int(length), int(rate), low, high).astype(np.float32)
+    matrix = mel_matrix(int(bins), int(length), int(rate), low, high)
     return [in_type(builder, builder.constant(matrix), dtypes.from_onnx(node.attributes.output_datatype))]
 
 
