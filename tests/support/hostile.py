@@ -268,6 +268,56 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
 }  # fmt: skip
 
 
+def _state(output: str, source: str) -> Change:
+    """Let one more output begin as an input."""
+    return lambda root: root["states"].append({"output": output, "input": source})
+
+
+def _alias(output: str, source: str) -> Change:
+    return lambda root: root["aliases"].append({"output": output, "source": source, "size": 16})
+
+
+def _named_as_prototypes(root: Any) -> None:
+    """Both ends of a state have names that objects of JavaScript have."""
+    root["states"] = [{"output": "__proto__", "input": "constructor"}]
+
+
+#: By name: a change of the plan of the cache with declared dimensions, whose output ``present`` begins as ``past``, and
+#: the rule by which it is refused, if it is
+STATES: dict[str, tuple[Change, str | None]] = {
+    "no states": (drop("states"), "missing"),
+    "states by name": (put({"present": "past"}, "states"), "type"),
+    "a state of a text": (put(["present"], "states"), "type"),
+    "a state without its input": (drop("states", 0, "input"), "missing"),
+    "a state of two inputs": (put(["past", "past"], "states", 0, "input"), "type"),
+    "more states than a plan has": (
+        put([{"output": "present", "input": "past"}] * 65_537, "states"), "count"),
+    "a state twice": (twice("states"), "output"),
+    "one input of two states": (_state("y", "past"), "state"),
+    "one output of two states": (_state("present", "row"), "output"),
+    "an output that is an input": (put("past", "states", 0, "output"), "output"),
+    "an input that is an output": (put("present", "states", 0, "input"), "state"),
+    "an input that is a buffer": (put("input:past", "states", 0, "input"), "state"),
+    "states named as prototypes": (_named_as_prototypes, "output"),
+    "an input named as a prototype": (put("__proto__", "states", 0, "input"), "state"),
+    "another type of the output": (put("int32", "outputs", 0, "dtype"), "signature"),
+    "another size of the output": (put(["batch", 4, 6], "outputs", 0, "shape"), "state"),
+    "a size that is the same for no bound": (put(["+", "batch", 1], "outputs", 0, "shape", 0), "state"),
+    "a size of the same value": (put(["+", "batch", 0], "outputs", 0, "shape", 0), "state"),
+    "a state that is an alias": (_alias("present", "input:row"), "output"),
+    "a state that is a constant": (
+        lambda root: root["constants"].append(
+            {"output": "present", "dtype": "float32", "shape": [1, 6, 4], "data": "A" * 128}), "output"),
+    "an alias of the input": (_alias("y", "input:past"), "buffer"),
+    "a call that reads the input": (put("input:past", *RANGE, "buffer"), "buffer"),
+    "a call that writes the input": (put("input:past", *CALL, "ranges", 2, "buffer"), "buffer"),
+    "a call that reads and writes": (put("output:present", *RANGE, "buffer"), "access"),
+    "an alias of the state": (_alias("y", "output:present"), None),
+    "no call": (lambda root: root.update(commands=[], facts=root["facts"] | {"calls": []},
+                                         notes=root["notes"] | {"calls": []}), None),
+}  # fmt: skip
+
+
 def with_alias_chain(seed: Seed, length: int) -> Seed:
     """Return the small model's seed with more outputs, each an alias of the next, the last one of the input ``x``."""
     made = copy.deepcopy(seed)

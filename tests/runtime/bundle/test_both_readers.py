@@ -28,7 +28,7 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import RELATIONS, Seed, mutated, structural, with_alias_chain
+from ...support.hostile import RELATIONS, STATES, Seed, mutated, structural, with_alias_chain
 from ...support.verdicts import JavaScript, Verdict, python_verdict
 from ...support.work import calls_of
 
@@ -40,7 +40,13 @@ needs_node = pytest.mark.skipif(not JavaScript.is_available(), reason="Node.js i
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> list[Seed]:
-    return [Seed.of(path) for path in bundles_of_all_kinds(tmp_path_factory.mktemp("seeds")).values()]
+    compiled = [Seed.of(path) for path in bundles_of_all_kinds(tmp_path_factory.mktemp("seeds")).values()]
+    return [*compiled, *(kept_seed(name) for name in ("cache", "dynamic"))]
+
+
+def kept_seed(name: str) -> Seed:
+    content = json.loads((KEPT / "bundles" / f"{name}.json").read_bytes())
+    return Seed(content["manifest"], content["plan"])
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +102,24 @@ def test_every_relation_has_its_rule_in_javascript(seeds, javascript):
         assert javascript.verdict(*files, seeds[0].key) == python_verdict(*files, seeds[0].key), name
 
 
+def test_states_are_refused(request):
+    """Those of a kept bundle with declared dimensions, by the rules and in the places of both readers."""
+    seed = kept_seed("cache")
+    verdicts = {}
+    for name, (change, rule) in STATES.items():
+        verdicts[name] = python_verdict(*seed.changed("plan", change).files(), seed.key)
+        assert verdicts[name].rule == rule, name
+    if JavaScript.is_available():
+        javascript = request.getfixturevalue("javascript")
+        for name, (change, _) in STATES.items():
+            assert javascript.verdict(*seed.changed("plan", change).files(), seed.key) == verdicts[name], name
+
+
 @pytest.mark.slow
 @needs_node
 def test_every_wrong_value_of_every_field(seeds, javascript):
-    """Some 5,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
-    for seed in seeds[:2]:
+    """Some 8,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
+    for seed in (*seeds[:2], kept_seed("cache")):
         rules: Counter[str | None] = Counter()
         for name, file, change in structural(seed):
             files = seed.changed(file, change).files()
