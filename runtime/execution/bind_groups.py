@@ -77,6 +77,7 @@ class BindGroups:
         tensors = {each[0]: each for each in key[1]}
         grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
         iterations = iter(sizes.iterations)
+        borrowed = frozenset(name for name, storage in spans.items() if storage.borrowed)
         made: list[Dispatch] = []
         for calls, is_repeated in self._commands:
             own = []
@@ -84,6 +85,8 @@ class BindGroups:
                 grid = grids[item.grid]
                 if grid is None:
                     continue
+                if borrowed:
+                    self._binder.check_tensors(item.call, sizes, borrowed)
                 bound: Identity = ()
                 if item.ports and tensors:
                     bound = tuple([tensors[name] for name in item.ports if name in tensors])

@@ -5,7 +5,7 @@ Used by the executor for every run and by the weight pool for its transforms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from ..plan.dimension import evaluate
 from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import ITERATION_STRIDE, Kernel, KernelCall
 from ..plan.record import record
+from .run_sizes import RunSizes
 
 _STORAGE_LIMIT = "max-storage-buffer-binding-size"
 
@@ -125,6 +126,22 @@ class Binder:
         if max(grid) > limit:
             raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
         return grid
+
+    def check_tensors(self, call: KernelCall, sizes: RunSizes, borrowed: Collection[str]) -> None:
+        """Raise the plan's fault for a range that leaves its tensor, if that is one of ``borrowed`` buffers.
+
+        What lies behind it there belongs to the caller, and :meth:`bind` knows the end of the buffer alone.
+        """
+        for item in call.ranges:
+            if item.buffer not in borrowed:
+                continue
+            kind, _, name = item.buffer.partition(":")
+            room = (sizes.inputs if kind == "input" else sizes.outputs)[name].padded
+            offset, size = evaluate(item.offset, sizes.symbols), evaluate(item.size, sizes.symbols)
+            if not 0 <= offset <= offset + size <= room:
+                raise self._fault(
+                    f"{describe(call)} binds bytes {offset} to {offset + size} of '{item.buffer}', which has {room}"
+                )
 
     def bind(
         self,

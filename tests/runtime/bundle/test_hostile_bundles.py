@@ -15,11 +15,22 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom import BundleError, Tensor
 from shaderloom.runtime.bundle.reader import Bundle
 
-from ...support.bundles import copy_bundle, feeds, files_of, seal, small_bundle
+from ...support.bundles import cache_bundle, cache_feeds, copy_bundle, feeds, files_of, seal, small_bundle
 from ...support.effort import SOAK
-from ...support.hostile import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS, Change, Seed, mutated, put, with_alias_chain
+from ...support.hostile import (
+    BEYOND_LIMITS,
+    CALL,
+    FOUND_BY_RUNS,
+    RELATIONS,
+    Change,
+    Seed,
+    mutated,
+    put,
+    with_alias_chain,
+)
 from ...support.verdicts import python_verdict
 from ...support.work import calls_of
 
@@ -150,3 +161,32 @@ def test_what_bounds_leave_open_is_found_by_the_run(device, tmp_path, dynamic, n
     assert python_verdict(*files, seed.key).rule is None
     told = outcome(written(seed.sealed(files_of(dynamic), *files), tmp_path / "b"), device)
     assert told == "BundleError"
+
+
+#: Ranges of the cache's output that both readers accept, and that leave its tensor where it is small
+BEYOND_TENSORS = {"open": ["+", ["*", "batch", 96], 256], "fixed": 768, "moved": ["*", "batch", 96]}
+
+
+@pytest.mark.parametrize("name", BEYOND_TENSORS)
+def test_no_call_leaves_a_tensor_of_the_caller(device, tmp_path, name):
+    """What lies behind a tensor in a buffer of the caller's is no memory of the plan."""
+    path = cache_bundle(tmp_path / "b", dynamic={"batch": (1, 8)}, target="web-software")
+    seed, (fed, expected) = Seed.of(path), cache_feeds()
+    change = put(BEYOND_TENSORS[name], *CALL, "ranges", 2, "offset" if name == "moved" else "size")
+    files = seed.changed("plan", change).files()
+    assert python_verdict(*files, seed.key).rule is None
+    hostile = written(seed.sealed(files_of(path), *files), tmp_path / "hostile")
+    content = np.full(512, 7, np.float32)
+    content[:48] = fed["past"].ravel()
+    memory = Tensor.from_numpy(content, device)
+    past = Tensor.from_gpu_buffer(memory.gpu_buffer, "float32", (2, 6, 4))
+    with (
+        shaderloom.load_bundle(hostile, device=device) as session,
+        pytest.raises(BundleError, match="'output:present', which has 192"),
+    ):
+        session.run(None, fed | {"past": past}, outputs={"present": past})
+    np.testing.assert_array_equal(memory.numpy(), content)
+    with shaderloom.load_bundle(path, device=device) as session:
+        session.run(None, fed | {"past": past}, outputs={"present": past})
+    content[:48] = expected.ravel()
+    np.testing.assert_array_equal(memory.numpy(), content)
