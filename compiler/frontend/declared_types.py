@@ -23,7 +23,8 @@ def type_text(kind: onnx.TypeProto) -> str:
 
 
 def _element_text(code: int) -> str:
-    return str(onnx.TensorProto.DataType.Name(code)).lower()
+    names = onnx.TensorProto.DataType
+    return str(names.Name(code)).lower() if code in names.values() else f"undefined {code}"
 
 
 def declares_halves(graph: onnx.GraphProto) -> bool:

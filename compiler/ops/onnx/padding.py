@@ -69,7 +69,8 @@ def _infer_pad(node: Node) -> Inferred:
     pads = axis_pads(node)
     fill = node.optional(2)
     if fill is not None:
-        checks.require_same_type(node, [value, fill])
+        if not (fill.is_constant and fill.dtype.is_float and value.dtype.is_float):  # of an attribute: float32
+            checks.require_same_type(node, [value, fill])
         checks.require(checks.is_size(fill.elements, 1), node, "the value of padding is one number")
     if node.attributes.mode != "constant":
         for axis, pad in enumerate(pads):
@@ -115,7 +116,7 @@ def _fill(node: Node, read: Read) -> Expr:
         return checks.literal(0, node.output.dtype)
     if value.static_value is not None and not checks.is_symbolic(value.static_value):
         number = value.static_value.reshape(-1)[0]
-        return checks.literal(number.item() if value.dtype.name != "bfloat16" else float(number), value.dtype)
+        return checks.literal(number.item() if value.dtype.name != "bfloat16" else float(number), node.output.dtype)
     return read(2, [0] * value.rank)
 
 

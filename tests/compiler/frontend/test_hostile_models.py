@@ -99,6 +99,15 @@ def test_declared_shapes_that_nothing_has() -> None:
         _specialise(_model(relu, inputs=[empty]))
 
 
+@pytest.mark.parametrize("code", [33, 65, -1])
+@pytest.mark.parametrize("end", ["input", "output"])
+def test_declared_types_that_nothing_has(end: str, code: int) -> None:
+    model = onnx.load_from_string(_model([helper.make_node("Relu", ["x"], ["y"])]))
+    getattr(model.graph, end)[0].type.tensor_type.elem_type = code
+    with pytest.raises(UnsupportedError, match=f"element type {code} is not supported"):
+        shaderloom.InferenceSession(model.SerializeToString(), cache=False)
+
+
 @pytest.mark.parametrize(
     "op", ["Reshape", "Expand", "Tile", "Unsqueeze", "ReduceSum", "Pad", "Split", "ConstantOfShape"]
 )

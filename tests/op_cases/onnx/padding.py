@@ -23,6 +23,7 @@ CASES: Cases = {
         Case((Tensor((2, 2), "bool"), _ints(1, 0, 0, 1), Tensor((), "bool", data=True, constant=True))),
         Case((Tensor((0, 2)), _ints(1, 0, 1, 1))),
         Case((Tensor((2, 3)),), {"pads": [1, 0, 0, 2], "value": 1.5}, opset=10),
+        Case((Tensor((2, 3), "float16"),), {"pads": [1, 0, 0, 2], "value": 1.5}, opset=10),
         Case((Tensor((2, 3)),), {"pads": [1, 1, 1, 1], "mode": "edge"}, opset=7),
     ),
     "CenterCropPad": (
