@@ -61,7 +61,9 @@ def load_model(
         except (EncodeError, ValueError) as error:
             raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from None
     if not isinstance(model, (bytes, bytearray, memoryview)):
-        raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+        raise InputError(
+            f"a model is a path, bytes or a ModelProto, not {type(model).__name__}", hint="pass one of these"
+        )
     data = bytes(model)
     stripped = strip_payloads(data)
     tensors = TensorReader(stripped.ranges, data=data, load=load_data)

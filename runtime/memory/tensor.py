@@ -292,7 +292,9 @@ class Tensor:
 def _on_device(dtype: Any) -> DType:
     kind = BY_NAME[dtype] if isinstance(dtype, str) and dtype in BY_NAME else from_numpy(dtype)
     if not kind.on_device:
-        raise UnsupportedError(f"the device cannot hold elements of type {kind.name}")
+        raise UnsupportedError(
+            f"the device cannot hold elements of type {kind.name}", hint="convert them to another type, such as float32"
+        )
     return kind
 
 

@@ -238,7 +238,7 @@ class InputError(ShaderloomError, ValueError, onnxruntime.InvalidArgument):
 
 
 class RunError(InputError, onnxruntime.RuntimeException, onnxruntime.Fail):
-    """A node failed on the elements of these inputs."""
+    """A node failed on the elements of these inputs, or the options of the run ask to end it."""
 
     remedy = "the inputs do not fit the model: compare them with those that it was made for"
 

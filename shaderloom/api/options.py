@@ -7,8 +7,9 @@ warns once.
 from __future__ import annotations
 
 import enum
+import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -148,7 +149,7 @@ class SessionOptions:
         try:
             return str(self._entries[key])
         except KeyError:
-            raise InputError(f"the session options have no entry '{key}'") from None
+            raise _no_entry("session", key, self._entries) from None
 
     def register_custom_ops_library(self, path: str | os.PathLike[str]) -> None:
         """Load a library of operators into onnxruntime, which runs their nodes as the provider cpu.
@@ -251,9 +252,34 @@ def _one_of(name: str, *choices: str) -> Callable[[Any], str]:
     return check
 
 
+def _level(value: Any) -> GraphOptimizationLevel:
+    """Return a level of this package or of onnxruntime, or its number, as this package's."""
+    try:
+        return GraphOptimizationLevel(int(value))
+    except (TypeError, ValueError):
+        names = ", ".join(f"{each.name} ({each.value})" for each in GraphOptimizationLevel)
+        raise InputError(f"there is no optimisation level {value!r}", hint=f"use one of {names}") from None
+
+
+def _threads(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InputError(f"a number of threads is an integer, not {value!r}", hint="0 leaves it to the cpu") from None
+
+
+def _no_entry(options: str, key: str, entries: Iterable[str]) -> InputError:
+    """Return the error for a configuration entry that was asked for and never added."""
+    hint = f"the entries are {', '.join(entries)}" if entries else f"add_{options}_config_entry adds one"
+    return InputError(f"the {options} options have no entry '{key}'", hint=hint)
+
+
 #: Options whose values are checked when they are set
 _CHECKED: dict[str, Callable[[Any], Any]] = {
     "activations": _one_of("activations", "auto", "float", "int8"),
+    "graph_optimization_level": _level,
+    "inter_op_num_threads": _threads,
+    "intra_op_num_threads": _threads,
     "logits": _one_of("logits", "all", "last"),
     "precision": check_precision,
     "tune": _tuning,
@@ -294,4 +320,4 @@ class RunOptions:
         try:
             return self._entries[key]
         except KeyError:
-            raise InputError(f"the run options have no entry '{key}'") from None
+            raise _no_entry("run", key, self._entries) from None

@@ -73,10 +73,10 @@ def command(
         ) as session,
     ):
         feeds = make_feeds(session, inputs)
-        if storage.f16:
-            session.calibrate(feeds)
         names = [port.name for port in session.get_outputs()]
         on_device = "wgpu" in session.get_providers()
+        if storage.f16 and on_device:
+            session.calibrate(feeds)
         if on_device and not session.prepare({name: array.shape for name, array in feeds.items()}):
             session.run(names, feeds)  # several steps are compiled by the first run, which depends on the inputs
         results, times = _time_runs(session, names, feeds, repeat, report)

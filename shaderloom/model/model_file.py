@@ -68,7 +68,10 @@ def locate(model: Any) -> ModelFile:
             return ModelFile(None, model.SerializeToString())
         except Exception as error:  # protobuf raises EncodeError and ValueError, neither importable without it
             raise ModelError(f"the model cannot be serialised: {error}", hint="save it, pass the path") from error
-    raise InputError(f"a model is a path, bytes, a ModelProto or an ONNXProgram, not {type(model).__name__}")
+    raise InputError(
+        f"a model is a path, bytes, a ModelProto or an ONNXProgram, not {type(model).__name__}",
+        hint="pass one of these",
+    )
 
 
 def check_is_file(path: Path) -> None:

@@ -30,7 +30,7 @@ from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
-from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, InputError, RunError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
 from .opening_device import OpeningDevice, warn_of_software
@@ -237,7 +237,7 @@ class InferenceSession(OrtSession):
         if self._closed:
             raise ClosedError("the session is closed")
         if run_options is not None and run_options.terminate:
-            raise InputError("the run options ask for termination")
+            raise RunError("the run options ask for termination", hint="set terminate to False, or pass others")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
         run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
         results = run(feeds, targets)
@@ -392,7 +392,10 @@ class InferenceSession(OrtSession):
         if self._closed:
             raise ClosedError("the session is closed")
         if self._engine is None:
-            raise UnsupportedError("the session has no device: it runs on cpu alone")
+            raise UnsupportedError(
+                "the session has no device: it runs on cpu alone",
+                hint="open it with the provider wgpu, or wgpu and cpu",
+            )
         return self._engine
 
     def _feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Feed]:

@@ -19,6 +19,7 @@ import pytest
 
 import shaderloom
 from shaderloom import notices
+from shaderloom.runtime.plan import onnxruntime_errors
 from shaderloom.runtime.plan.errors import ClosedError, InputError, UnsupportedError
 
 from ...support.patience import PATIENCE
@@ -318,8 +319,41 @@ def test_termination_is_heard_before_a_run(session, x):
     options = shaderloom.RunOptions()
     session.run(None, {"x": x}, options)
     options.terminate = True
-    with pytest.raises(InputError, match="termination"):
+    with pytest.raises(InputError, match=r"termination.*set terminate to False") as caught:
         session.run(None, {"x": x}, options)
+    assert isinstance(caught.value, onnxruntime_errors.Fail)  # as onnxruntime reports it
+
+
+def test_a_value_that_an_option_cannot_have_is_refused_when_it_is_set():
+    settings = shaderloom.SessionOptions()
+    for name, value, message in (
+        ("graph_optimization_level", 98, r"level 98 \[use one of ORT_DISABLE_ALL \(0\)"),
+        ("graph_optimization_level", "all", "level 'all'"),
+        ("intra_op_num_threads", "two", "an integer, not 'two'"),
+        ("inter_op_num_threads", 1.5, "an integer, not 1.5"),
+    ):
+        with pytest.raises(InputError, match=message):
+            setattr(settings, name, value)
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    assert settings.graph_optimization_level is shaderloom.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.intra_op_num_threads = np.int64(3)
+    assert settings.intra_op_num_threads == 3
+
+
+def test_an_entry_that_was_not_added_is_an_error_that_names_those_that_were():
+    settings, options = shaderloom.SessionOptions(), shaderloom.RunOptions()
+    with pytest.raises(InputError, match=r"no entry 'a' \[add_session_config_entry adds one"):
+        settings.get_session_config_entry("a")
+    with pytest.raises(InputError, match=r"no entry 'a' \[add_run_config_entry adds one"):
+        options.get_run_config_entry("a")
+    settings.add_session_config_entry("b", "1")
+    with pytest.raises(InputError, match=r"no entry 'a' \[the entries are b"):
+        settings.get_session_config_entry("a")
+
+
+def test_what_is_no_model_is_refused_with_what_is_one():
+    with pytest.raises(InputError, match=r"not int \[pass one of these"):
+        shaderloom.InferenceSession(3)
 
 
 def test_runs_are_awaited(session, x):

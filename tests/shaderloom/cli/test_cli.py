@@ -76,8 +76,9 @@ def test_sizes_follow_from_the_shapes_of_other_inputs(tmp_path):
 
 def test_run_on_the_cpu_alone(device, cache_folder, path):
     pytest.importorskip("onnxruntime")
-    result = CliRunner().invoke(app, ["run", str(path), "--shape", "x=10", "--providers", "cpu"])
-    assert result.exit_code == 0, result.output
+    for storage in ([], ["--f16"]):  # half precision is without effect under cpu
+        result = CliRunner().invoke(app, ["run", str(path), "--shape", "x=10", "--providers", "cpu", *storage])
+        assert result.exit_code == 0, result.output
     assert re.search(r"^\d+\.\d\d ms the first run on cpu$", result.output, re.MULTILINE)
     result = CliRunner().invoke(app, ["run", str(path), "--shape", "x=10", "--providers", "tpu"])
     assert (result.exit_code, "there is no provider 'tpu'" in result.output) == (1, True)
