@@ -14,7 +14,7 @@ import typer
 from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
 from . import as_onnxruntime, cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
-from .common import refused_by_system
+from .common import refused_by_system, speak_of_options
 from .terminal import echo, print_log
 from .usage import INTERRUPTED, CommandGroup
 
@@ -102,4 +102,4 @@ def main() -> None:
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
     """Print a warning on one line, formatted like an error; its source location means nothing to a user."""
-    echo("warning: " + " ".join(str(message).split()), err=True)
+    echo("warning: " + " ".join(speak_of_options(str(message)).split()), err=True)

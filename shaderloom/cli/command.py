@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import typer
 
 from ..runtime.plan.errors import ShaderloomError
-from .common import refused_by_system
+from .common import refused_by_system, speak_of_options
 from .options import DebugOption, OptionGroup
 from .terminal import echo
 
@@ -66,7 +66,7 @@ def _is_group(kind: Any) -> bool:
 
 def _message(error: Exception) -> str:
     if isinstance(error, ShaderloomError):
-        return str(error).replace("providers=['wgpu', 'cpu']", "--providers wgpu,cpu")
+        return speak_of_options(str(error))
     if isinstance(error, OSError):
         return refused_by_system(error)
     return f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"

@@ -11,6 +11,21 @@ from typing import Any
 from ..runtime.plan.errors import InputError
 from .terminal import echo_json
 
+#: What hints and warnings say in Python, and on the command line
+_SPOKEN = {
+    "providers=['wgpu', 'cpu']": "--providers wgpu,cpu",
+    "providers=['cpu']": "--providers cpu",
+    "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
+    InputError.remedy: "--input gives the values of an input, --shape its shape",
+}
+
+
+def speak_of_options(text: str) -> str:
+    """Return the text of an error or a warning with the options of commands for what is said of sessions in Python."""
+    for in_python, option in _SPOKEN.items():
+        text = text.replace(in_python, option)
+    return text
+
 
 def refused_by_system(error: OSError) -> str:
     """Return the line for an error of the operating system, such as a full disk or a missing folder."""

@@ -16,7 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from shaderloom.cli import app, main
+from shaderloom.cli import _print_warning, app, main
 from shaderloom.cli.common import format_bytes, parse_dynamic, parse_shapes
 from shaderloom.cli.inspect_output import print_wgsl
 from shaderloom.compiler.target import target_of
@@ -88,6 +88,17 @@ def test_hints_speak_of_the_option(shaderloom, tmp_path):
     onnx.save(parse("g (string[n] x) => (string[n] y) { y = StringNormalizer(x) }"), tmp_path / "text.onnx")
     output = shaderloom("run", tmp_path / "text.onnx", "--shape", "x=2", status=1).output
     assert "--providers wgpu,cpu leaves" in output
+    onnx.save(parse("g (float[n, 4] x) => (float[n, 4] y) { y = Neg(x) }"), tmp_path / "rows.onnx")
+    output = shaderloom("run", tmp_path / "rows.onnx", "--shape", "x=3x5", status=1).output
+    assert "expected 4: the model declares [n, 4] [--input gives the values of an input, --shape its shape]" in output
+
+
+def test_warnings_speak_of_the_option(capsys):
+    _print_warning(UserWarning("'cpu' does (session.placement() lists them); providers=['cpu'] is\nfaster"))
+    shown = capsys.readouterr().err
+    assert shown == (
+        "warning: 'cpu' does (shaderloom inspect MODEL --show placement lists them); --providers cpu is faster\n"
+    )
 
 
 def test_run_from_a_file_to_a_file(shaderloom, path, tmp_path):
