@@ -167,6 +167,29 @@ def test_a_buffer_that_is_written_is_fed_once(open_bundle, tmp_path):
         )
 
 
+def test_no_call_leaves_a_buffer_that_is_fed(open_bundle, tmp_path):
+    """A range that fits the fed GPUBuffer, and leaves the tensor in it that a state writes in place."""
+    path = cache_bundle(tmp_path / "b", dynamic={"batch": (1, 8)}, target="web-software")
+    (file,) = path.glob("plan-*.json")
+    plan = json.loads(file.read_bytes())
+    plan["commands"][0]["calls"][0]["ranges"][2]["size"] = ["+", ["*", "batch", 96], 256]
+    file.write_text(json.dumps(plan))
+    seal(path)
+    page = open_bundle(path)
+    page.evaluate(SETUP)
+    with pytest.raises(PageError, match="bytes 0 to 448 of 'output:present', which has 192"):
+        page.call(
+            """async () => {
+              const session = await open();
+              const past = session.device.createBuffer({ size: 2048, usage: GPUBufferUsage.STORAGE });
+              const place = { data: new BigInt64Array(2), dims: [2] };
+              const row = { data: new Float32Array(8), dims: [2, 1, 4] };
+              const feeds = { past: { data: past, dims: [2, 6, 4] }, row, place };
+              await session.run(feeds, { inPlace: true, location: "gpu" });
+            }"""
+        )
+
+
 @pytest.mark.parametrize("dynamic", [None, {"n": (1, 64)}])
 def test_calls_of_a_shared_kernel_bind_their_problems(open_bundle, tmp_path, dynamic):
     """Two products that differ in sizes alone are one kernel, which reads the sizes of each call."""

@@ -77,6 +77,7 @@ export class Calls {
       if (name.startsWith("problem:")) return this.#problem(plan, name);
       return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
     };
+    const rooms = roomsOf(plan, symbols, callers);
     const commands = this.#sized(loaded, symbols, sizes.join());
     const counts = commands.flatMap(({ count }) => count ?? []);
     if (counts.length) this.#allocateIterations(Math.max(1, ...counts));
@@ -84,9 +85,9 @@ export class Calls {
       const bound = command.calls.map((sized) => {
         // Bind groups are cached, save those that bind the caller's buffers.
         if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
-          return { ...sized, group: this.#group(sized, symbols, lookup) };
+          return { ...sized, group: this.#group(sized, symbols, lookup, rooms) };
         }
-        sized.group ??= this.#group(sized, symbols, lookup);
+        sized.group ??= this.#group(sized, symbols, lookup, rooms);
         return /** @type {BoundCall} */ (sized);
       });
       if (command.count === undefined) return bound;
@@ -148,13 +149,14 @@ export class Calls {
     return commands;
   }
 
-  /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup */
-  #group({ call, compiled }, symbols, lookup) {
+  /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup @param {Map<string, number>} rooms */
+  #group({ call, compiled }, symbols, lookup, rooms) {
     const entries = call.ranges.map((range, binding) => {
       const buffer = lookup(range.buffer);
       const [offset, size] = [evaluate(range.offset, symbols), evaluate(range.size, symbols)];
-      if (!buffer || !(size > 0 && offset >= 0 && offset + size <= buffer.size)) {
-        const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${buffer?.size ?? 0}`;
+      const room = rooms.get(range.buffer) ?? buffer?.size ?? 0;
+      if (!buffer || !(size > 0 && offset >= 0 && offset + size <= room)) {
+        const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${room}`;
         throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
       }
       return { binding, resource: { buffer, offset, size } };
@@ -165,6 +167,15 @@ export class Calls {
 
 /** Return the bytes of a port's elements. @param {PlanPort} port @param {Symbols} symbols */
 const portBytes = (port, symbols) => elementCount(shapeOf(port, symbols)) * elementBytes(port.dtype);
+
+/** Return the bytes of the tensors in buffers of the caller's: what lies behind them there is not the plan's.
+ *  @param {Plan} plan @param {Symbols} symbols @param {Map<string, GPUBuffer>} callers @returns {Map<string, number>} */
+function roomsOf({ inputs, outputs }, symbols, callers) {
+  const ports = [...inputs.map((port) => ({ port, name: `input:${port.name}` })),
+    ...outputs.map((port) => ({ port, name: `output:${port.name}` }))];
+  return new Map(ports.filter(({ name }) => callers.has(name)).map(({ port, name }) =>
+    [name, bufferSize(portBytes(port, symbols))]));
+}
 
 /** @param {Plan} plan @param {Symbols} symbols
  *  @throws {ShaderloomError} "bundle" for an output that is larger than what it is an alias of */
