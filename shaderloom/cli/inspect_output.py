@@ -168,8 +168,9 @@ def print_difference(difference: PlanDifference) -> None:
 def summary(facts: dict[str, Any]) -> list[str]:
     """Summarise a plan in a few lines: counts, memory, placement, precision."""
     lines = [
-        f"{facts.get('nodes', '?')} ONNX nodes, {len(facts['kernels'])} kernels, {facts['calls']} calls a run, "
-        f"{facts['weight_transforms']} weight transforms"
+        f"{count_text(facts['nodes'], 'ONNX node') if 'nodes' in facts else '? ONNX nodes'}, "
+        f"{count_text(len(facts['kernels']), 'kernel')}, {count_text(facts['calls'], 'call')} a run, "
+        f"{count_text(facts['weight_transforms'], 'weight transform')}"
     ]
     if isinstance(facts.get("planned_bytes"), int):
         lines.append(

@@ -270,8 +270,8 @@ def test_element_types_that_are_none(device):
     buffer = make_buffer(device, np.zeros(4, np.float32))
     for wrong, message in (
         ("float31", "element type"),
-        (7.5, ""),
-        (np.dtype("U3"), ""),
+        (7.5, "element type"),
+        (np.dtype("U3"), "no ONNX tensor type"),
         ("float64", r"float64 \[convert them to another type"),
     ):
         for make in (

@@ -315,7 +315,7 @@ def test_inspect_stages(shaderloom, path):
     facts = json.loads(shaderloom("inspect", path, "--shape", "x=10", "--show", "fused", "--json").stdout)
     assert [group["family"] for group in facts["groups"] if group["when"] == "run"] == ["map"]
     plan = shaderloom("inspect", path, "--shape", "x=10").output
-    assert "2 calls a run, 1 weight transforms" in plan
+    assert "2 calls a run, 1 weight transform\n" in plan
 
 
 def test_inspect_shows_one_shader(shaderloom, path):
