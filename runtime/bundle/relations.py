@@ -140,6 +140,7 @@ class _PlanCheck:
         self._symbols: dict[str, tuple[int, int]] = {}
         self._buffers: dict[str, Bounds] = {}
         self._begun: set[str] = set()  #: outputs that begin as an input
+        self._bound: set[str] = set()  #: buffers that calls bind
 
     def run(self) -> None:
         self._check_symbols()
@@ -301,6 +302,7 @@ class _PlanCheck:
         buffer = self._buffers.get(item["buffer"])
         if buffer is None:
             raise Refusal("buffer", f"binds '{item['buffer']}', which the plan does not have", *path)
+        self._bound.add(item["buffer"])
         offset, size = self._size(item["offset"], *path, "offset"), self._size(item["size"], *path, "size")
         if is_empty:
             return
@@ -359,6 +361,10 @@ class _PlanCheck:
                 chain.add(source)
                 source = settled.get(source[7:], "")
             ended |= chain
+        for field in ("constants", "aliases"):
+            for index, item in enumerate(self._plan[field]):
+                if f"output:{item['output']}" in self._bound:
+                    raise Refusal("output", "is a constant or an alias, and a call binds it", field, index)
 
     def _check_facts(self) -> None:
         """Check that facts and notes are about calls and tensors that there are."""

@@ -312,7 +312,7 @@ STATES: dict[str, tuple[Change, str | None]] = {
     "a call that reads the input": (put("input:past", *RANGE, "buffer"), "buffer"),
     "a call that writes the input": (put("input:past", *CALL, "ranges", 2, "buffer"), "buffer"),
     "a call that reads and writes": (put("output:present", *RANGE, "buffer"), "access"),
-    "an alias of the state": (_alias("y", "output:present"), None),
+    "an alias of the state that a call binds": (_alias("y", "output:present"), "output"),
     "no call": (lambda root: root.update(commands=[], facts=root["facts"] | {"calls": []},
                                          notes=root["notes"] | {"calls": []}), None),
 }  # fmt: skip

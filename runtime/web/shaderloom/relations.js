@@ -151,6 +151,8 @@ class PlanCheck {
   #buffers = new Map();
   /** Outputs that begin as an input. @type {Set<string>} */
   #begun = new Set();
+  /** Buffers that calls bind. @type {Set<string>} */
+  #bound = new Set();
   #plan;
   #manifest;
   #record;
@@ -349,6 +351,7 @@ class PlanCheck {
   #checkSpan(range, isEmpty, path) {
     const buffer = this.#buffers.get(range.buffer);
     if (!buffer) throw new Refusal("buffer", `binds '${range.buffer}', which the plan does not have`, path);
+    this.#bound.add(range.buffer);
     const offset = this.#size(range.offset, [...path, "offset"]);
     const size = this.#size(range.size, [...path, "size"]);
     if (isEmpty) return;
@@ -402,6 +405,12 @@ class PlanCheck {
         source = settled.get(source.slice(7)) ?? "";
       }
       for (const link of chain) ended.add(link);
+    }
+    for (const [field, items] of Object.entries({ constants, aliases })) {
+      for (const [index, { output }] of items.entries()) {
+        if (!this.#bound.has(`output:${output}`)) continue;
+        throw new Refusal("output", "is a constant or an alias, and a call binds it", [field, index]);
+      }
     }
   }
 

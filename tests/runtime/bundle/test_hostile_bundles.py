@@ -9,6 +9,7 @@ import random
 import shutil
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from ...support.hostile import (
     CALL,
     FOUND_BY_RUNS,
     RELATIONS,
+    STATES,
     Change,
     Seed,
     mutated,
@@ -68,14 +70,14 @@ def written(files: dict[str, bytes], target: Path) -> Path:
     return target
 
 
-def outcome(path: Path, device=None) -> str:
-    """Open, check and with a device run the bundle; the kind of error, or "ran"."""
+def outcome(path: Path, device=None, fed: Mapping[str, np.ndarray] | None = None) -> str:
+    """Open, check and with a device run the bundle, by default the small one; the kind of error, or "ran"."""
     try:
         with Bundle(path) as bundle:
             bundle.check_all()
         if device is not None:
             with shaderloom.load_bundle(path, device=device) as session:
-                session.run(None, feeds(5))
+                session.run(None, feeds(5) if fed is None else fed)
     except shaderloom.ShaderloomError as error:
         return type(error).__name__ if str(error).isprintable() else f"unprintable {error!r}"
     return "ran"
@@ -98,14 +100,20 @@ def test_the_catalogue_is_refused(bundle, seed, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.fuzz
-def test_random_mutations_end_in_a_result_or_an_error_of_ours(bundle, seed, device, tmp_path):
-    """For 20 seconds, in a soak for 300; a failure names the number that draws it again."""
+@pytest.mark.parametrize("kind", ["small", "cache"])
+def test_random_mutations_end_in_a_result_or_an_error_of_ours(folder, device, tmp_path, kind):
+    """For 10 seconds, in a soak for 150; a failure names the number that draws it again."""
+    fed, source = feeds(5), folder
+    if kind == "cache":
+        options = {"dynamic": {"batch": (1, 8)}, "target": "web-software"}
+        fed, source = cache_feeds()[0], cache_bundle(tmp_path / "cache", **options)
+    bundle, seed = files_of(source), Seed.of(source)
     first = random.SystemRandom().randrange(1 << 40) if SOAK else 0
-    end, number, outcomes = time.monotonic() + (300 if SOAK else 20), first, Counter()
+    end, number, outcomes = time.monotonic() + (150 if SOAK else 10), first, Counter()
     while time.monotonic() < end:
         path = written(seed.sealed(bundle, *mutated(seed, random.Random(number))), tmp_path / str(number))
         try:
-            outcomes[outcome(path, device)] += 1
+            outcomes[outcome(path, device, fed)] += 1
         except Exception as error:
             pytest.fail(f"mutation {number}: {type(error).__name__}: {error}")
         shutil.rmtree(path)
@@ -190,3 +198,15 @@ def test_no_call_leaves_a_tensor_of_the_caller(device, tmp_path, name):
         session.run(None, fed | {"past": past}, outputs={"present": past})
     content[:48] = expected.ravel()
     np.testing.assert_array_equal(memory.numpy(), content)
+
+
+def test_a_state_without_a_call_is_its_input(device, tmp_path):
+    path = cache_bundle(tmp_path / "b", dynamic={"batch": (1, 8)}, target="web-software")
+    seed, (fed, _) = Seed.of(path), cache_feeds()
+    files = seed.sealed(files_of(path), *seed.changed("plan", STATES["no call"][0]).files())
+    with shaderloom.load_bundle(written(files, tmp_path / "changed"), device=device) as session:
+        past = Tensor.from_numpy(fed["past"], device)
+        for whole in (fed, fed | {"past": past}):
+            np.testing.assert_array_equal(session.run(["present"], whole)[0], fed["past"])
+        session.run(["present"], fed | {"past": past}, outputs={"present": past})
+        np.testing.assert_array_equal(past.numpy(), fed["past"])
