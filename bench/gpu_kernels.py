@@ -75,13 +75,13 @@ def cases(half: bool) -> list[_Case]:
     def random(*shape: int, scale: float = 1.0) -> np.ndarray:
         return (generator.standard_normal(shape, dtype=np.float32) * scale).astype(dtype)
 
-    made = []
+    cases = []
     size = 4096
     a, b = random(size, size, scale=0.25), random(size, size, scale=0.25)
     first = a[:16].astype(np.float64) @ b.astype(np.float64)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     feeds = {"x": a}
-    made.append(
+    cases.append(
         _Case(f"gemm 4096{suffix}", _model([node], feeds, {"w": b}, element), feeds, lambda: first,
               2.0 * size**3, 3.0 * width * size**2)
     )  # fmt: skip
@@ -89,7 +89,7 @@ def cases(half: bool) -> list[_Case]:
     vector, matrix = random(1, terms, scale=0.25), random(terms, size, scale=0.25)
     product = vector.astype(np.float64) @ matrix.astype(np.float64)
     feeds = {"x": vector}
-    made.append(
+    cases.append(
         _Case(f"gemv 64 MB{suffix}", _model([node], feeds, {"w": matrix}, element), feeds, lambda: product,
               2.0 * terms * size, width * (terms * size + 2.0 * size))
     )  # fmt: skip
@@ -103,7 +103,7 @@ def cases(half: bool) -> list[_Case]:
         helper.make_node("Mul", ["s", "t"], ["y"]),
     ]
     feeds = {"x": x, "z": z}
-    made.append(
+    cases.append(
         _Case(f"elementwise{suffix}", _model(chain, feeds, {}, element), feeds,
               lambda: (few + few_z) / (1 + np.exp(-(few + few_z))), 0.0, 3 * moved)
     )  # fmt: skip
@@ -114,7 +114,7 @@ def cases(half: bool) -> list[_Case]:
 
     feeds = {"x": x}
     node = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
-    made.append(_Case(f"softmax{suffix}", _model([node], feeds, {}, element), feeds, softmax, 0.0, 2 * moved))
+    cases.append(_Case(f"softmax{suffix}", _model([node], feeds, {}, element), feeds, softmax, 0.0, 2 * moved))
     scale, shift = random(columns), random(columns)
     node = helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["y"], axis=-1)
 
@@ -123,10 +123,10 @@ def cases(half: bool) -> list[_Case]:
         return centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + shift
 
     weights = {"scale": scale, "shift": shift}
-    made.append(
+    cases.append(
         _Case(f"layer norm{suffix}", _model([node], feeds, weights, element), feeds, normalised, 0.0, 2 * moved)
     )
-    return made
+    return cases
 
 
 def measure(device: Device, case: _Case, *, checked: bool) -> KernelTime:

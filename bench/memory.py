@@ -84,12 +84,12 @@ def watch(work: Callable[[], Any]) -> dict[str, float]:
     sampler = threading.Thread(target=sample)
     sampler.start()
     start = time.perf_counter()
-    kept = work()
+    result = work()
     seconds = time.perf_counter() - start
     peak = max(peak, anonymous_bytes())
     finished.set()
     sampler.join()
-    del kept
+    del result
     return {"peak": peak - before, "seconds": seconds}
 
 

@@ -57,9 +57,9 @@ def save_models(results: Sequence[Result]) -> None:
         mine = [asdict(result) for result in results if result.driver == name]
         measured = {(item["model"], item["runtime"]) for item in mine}
         stored = {(item["model"], item["runtime"]): item for item in _load(path).get("results", [])}
-        kept = [item for key, item in stored.items() if key not in measured]
+        unchanged = [item for key, item in stored.items() if key not in measured]
         mine = [_with_starts(stored.get((item["model"], item["runtime"])), item) for item in mine]
-        _store(path, {"processor": processor(), "results": kept + mine})
+        _store(path, {"processor": processor(), "results": unchanged + mine})
 
 
 def _with_starts(stored: dict[str, Any] | None, measured: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def save_compile(models: Sequence[CompileTime], graphs: Sequence[CompileTime], d
     for key, times in (("models", models), ("graphs", graphs)):
         mine = [asdict(item) for item in times]
         measured = {_identity(item) for item in mine}
-        kept = [item for item in _load(path).get(key, []) if _identity(item) not in measured]
-        content[key] = sorted(kept + mine, key=_identity)
+        unchanged = [item for item in _load(path).get(key, []) if _identity(item) not in measured]
+        content[key] = sorted(unchanged + mine, key=_identity)
     _store(path, content)
 
 

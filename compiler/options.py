@@ -90,10 +90,10 @@ class CompileOptions:
 
         Raises :class:`InputError` for an unknown name or a value of another type.
         """
-        known = {item.name for item in fields(cls)}
+        names = {item.name for item in fields(cls)}
         for name in options:
-            if name not in known:
-                raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(known))}")
+            if name not in names:
+                raise InputError(f"unknown compiler option '{name}'", hint=f"known are {', '.join(sorted(names))}")
         values = dict(options)
         passes = values.pop("disabled_passes", ())
         precision = check_precision(values.pop("precision", "float32"))

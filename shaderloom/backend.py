@@ -58,10 +58,10 @@ class PreparedModel(BackendRep):
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
         else:
-            given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-            if len(given) != len(self._inputs):
-                raise InputError(f"the model has {len(self._inputs)} inputs, {len(given)} were given")
-            feeds = dict(zip(self._inputs, given))
+            arrays = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(arrays) != len(self._inputs):
+                raise InputError(f"the model has {len(self._inputs)} inputs, {len(arrays)} were given")
+            feeds = dict(zip(self._inputs, arrays))
         results: tuple[Any, ...] = self._results(*self.session.run(None, feeds))
         return results
 
@@ -124,10 +124,10 @@ class ShaderloomBackend(Backend):
         if isinstance(inputs, Mapping):
             feeds = {name: np.asarray(inputs[name]) for name in names}
         else:
-            given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
-            if len(given) != len(names):
-                raise InputError(f"the node has {len(names)} inputs, {len(given)} were given")
-            feeds = {name: np.asarray(array) for name, array in zip(names, given)}
+            arrays = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(arrays) != len(names):
+                raise InputError(f"the node has {len(names)} inputs, {len(arrays)} were given")
+            feeds = {name: np.asarray(array) for name, array in zip(names, arrays)}
         # not run_model: the checker requires output shapes, which inference may not yield
         prepared = PreparedModel(cls._session(node_model(node, feeds, version, outputs_info), device, kwargs))
         try:

@@ -17,7 +17,7 @@ class SoftwareAdapterWarning(ShaderloomWarning):
     """The device is a software driver, and nobody asked for one."""
 
 
-_told: set[str] = set()
+_shown_once: set[str] = set()
 _lock = threading.Lock()
 _default_severity = 2
 
@@ -47,9 +47,9 @@ def notify(
         return
     if once:
         with _lock:
-            if once in _told:
+            if once in _shown_once:
                 return
-            _told.add(once)
+            _shown_once.add(once)
     message = printable(message)  # it is printed by whatever shows warnings
     NOTICES.info("%s", message)
     warnings.warn(message, category, stacklevel=stacklevel + 1)
@@ -58,4 +58,4 @@ def notify(
 def forget() -> None:
     """Reset all one-time warnings; for tests."""
     with _lock:
-        _told.clear()
+        _shown_once.clear()

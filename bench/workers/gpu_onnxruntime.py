@@ -35,11 +35,11 @@ def main() -> None:
         del reference
         plain = make(job["model"], {})
         bound = make(job["model"], {"validationMode": "disabled"})
-        run, where = _bound(ort, bound, feeds, chosen)
+        run, location = _bound(ort, bound, feeds, chosen)
         return OpenedRuntime(
             {"arrays": lambda: plain.run(None, feeds), "best": run},
             lambda: plain.run(None, feeds),
-            {"best": where},
+            {"best": location},
         )
 
     import importlib.metadata

@@ -167,8 +167,11 @@ def refusals(model: ImportedModel) -> list[ShaderloomError]:
         errors = list(error.parts or (error,))
     except ShaderloomError:
         pass  # shapes do not fit, whatever is refused
-    known = {error.origin for error in errors}
-    return [*errors, *(node.refusal for node in model.refused if node.refusal is not None and node.origin not in known)]
+    reported = {error.origin for error in errors}
+    return [
+        *errors,
+        *(node.refusal for node in model.refused if node.refusal is not None and node.origin not in reported),
+    ]
 
 
 def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> bool:

@@ -22,7 +22,7 @@ class TemplateBytecode(jinja2.BytecodeCache):
 
     def __init__(self, folder: str, options: str) -> None:
         self._folder = folder
-        self._made_by = f"{jinja2.__version__} {options}"
+        self._compiler_version = f"{jinja2.__version__} {options}"
 
     def get_cache_key(self, name: str, filename: str | None = None) -> str:
         """Return the path of the file for a template."""
@@ -30,7 +30,7 @@ class TemplateBytecode(jinja2.BytecodeCache):
 
     def get_source_checksum(self, source: str) -> str:
         """Return a digest of all that determines the bytecode, but for Python's version."""
-        return hashlib.sha256(f"{self._made_by}\0{source}".encode()).hexdigest()
+        return hashlib.sha256(f"{self._compiler_version}\0{source}".encode()).hexdigest()
 
     def load_bytecode(self, bucket: Bucket) -> None:
         bucket.code = bytecode_file.load(bucket.key, bucket.checksum)

@@ -196,16 +196,16 @@ class GraphImporter:
         standard = signature(proto.op_type, domain, opset)
         if standard is None:
             return opset
-        op, given = proto.op_type, len(proto.input)
-        if given < standard.min_inputs:
+        op, count = proto.op_type, len(proto.input)
+        if count < standard.min_inputs:
             listed = f" ({', '.join(standard.names[: standard.min_inputs])})" if standard.names else ""
-            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {given}{listed}")
-        if given > standard.max_inputs:
-            raise ModelError(f"{op} takes at most {standard.max_inputs} inputs, not {given}")
+            raise ModelError(f"{op} needs at least {standard.min_inputs} inputs, not {count}{listed}")
+        if count > standard.max_inputs:
+            raise ModelError(f"{op} takes at most {standard.max_inputs} inputs, not {count}")
         if len(proto.output) > standard.max_outputs:
             raise ModelError(f"{op} has at most {standard.max_outputs} outputs, not {len(proto.output)}")
         for position in standard.required:
-            if position >= given or not proto.input[position]:
+            if position >= count or not proto.input[position]:
                 raise ModelError(
                     f"input {position} of {op} is missing ({standard.names[position]})",
                     hint="only optional inputs may be left out",

@@ -103,16 +103,16 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
 
 def _give_defaults(node: onnx.NodeProto, schema: Any) -> None:
     """Add the schema's defaults for attributes that the node omits, since function bodies refer to them by name."""
-    given = {attribute.name for attribute in node.attribute}
+    present = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
-        if name not in given and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+        if name not in present and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
             node.attribute.append(attribute.default_value)
 
 
 def _drop_absent_attributes(node: onnx.NodeProto, body: onnx.FunctionProto) -> None:
     """Remove attributes that the body does not declare: a body built for this node already holds their values."""
-    known = set(body.attribute) | {attribute.name for attribute in body.attribute_proto}
-    kept = [attribute for attribute in node.attribute if attribute.name in known or not known]
-    if len(kept) != len(node.attribute):
+    declared = set(body.attribute) | {attribute.name for attribute in body.attribute_proto}
+    remaining = [attribute for attribute in node.attribute if attribute.name in declared or not declared]
+    if len(remaining) != len(node.attribute):
         del node.attribute[:]
-        node.attribute.extend(kept)
+        node.attribute.extend(remaining)

@@ -30,8 +30,8 @@ def collect(partition: Partition) -> Fusion:
         for read in group.reads:
             if read.producer is not None and group.output.producer is not None:
                 partition.refuse(read.producer, group.nodes[0], "both need a kernel of their own")
-    made = {value: group for group in ordered for value in group.outputs}
-    return Fusion(ordered, made, list(partition.reasons.values()))
+    materialised = {value: group for group in ordered for value in group.outputs}
+    return Fusion(ordered, materialised, list(partition.reasons.values()))
 
 
 def _topological(groups: dict[Value, Group]) -> list[Group]:

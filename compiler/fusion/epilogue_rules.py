@@ -187,12 +187,12 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
     own = [value.producer for value in (*region.coordinates, user.outputs[0]) if value.producer is not None]
     if region.scores:
         own += region.scores.nodes
-    made = {node.outputs[0] for node in own}
+    computed = {node.outputs[0] for node in own}
     outside = {
         operand
         for node in own
         for operand in node.inputs
-        if operand is not None and operand not in made and not is_literal(operand)
+        if operand is not None and operand not in computed and not is_literal(operand)
     }
     return len(outside) + 1 <= partition.max_operands
 

@@ -130,8 +130,8 @@ def _extend(partition: Partition, region: Region) -> Region:
                 best = len(growth.members), only
     count, region.exit = best
     region.nodes = growth.members[:count]
-    kept = {member.outputs[0] for member in region.nodes}
-    region.coordinates = {value: coordinates for value, coordinates in region.coordinates.items() if value in kept}
+    members = {member.outputs[0] for member in region.nodes}
+    region.coordinates = {value: coordinates for value, coordinates in region.coordinates.items() if value in members}
     if region.reductions:
         region.reductions = [node for node in region.nodes if _is_reduction(partition, node)]
     return region

@@ -117,8 +117,8 @@ class Accesses:
         inequalities = inequalities_of(condition)
         value = self._expression(store.value, inequalities, values)
         position = self._position(store.position, inequalities, values)
-        made_for = self._stores.get(store.position, set())
-        if not self._is_inside(position, values[store.operand], made_for, inequalities):
+        accessed = self._stores.get(store.position, set())
+        if not self._is_inside(position, values[store.operand], accessed, inequalities):
             inside = _guard(position, values[store.operand])
             condition = inside if condition is None else ex.binary("and", condition, inside)
         if (value, position, condition) == (store.value, store.position, store.condition):
@@ -177,7 +177,7 @@ class Accesses:
 
     @staticmethod
     def _is_inside(
-        position: Dim, value: Value, made_for: set[tuple[Value, Coordinates]], inequalities: Inequalities
+        position: Dim, value: Value, accessed: set[tuple[Value, Coordinates]], inequalities: Inequalities
     ) -> bool:
         memory = _memory(value)
         low, high = ix.bounds(position)
@@ -193,7 +193,7 @@ class Accesses:
                 is_inside(coordinate, size, inequalities)
                 for coordinate, size in zip(coordinates, other.shape, strict=True)
             )
-            for other, coordinates in made_for
+            for other, coordinates in accessed
         )
 
 

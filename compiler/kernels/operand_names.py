@@ -73,8 +73,8 @@ def reads_own_element_only(spec: KernelSpec, operand: str) -> bool:
 
 def in_place_spec(spec: KernelSpec, operand: str, result: str) -> KernelSpec:
     """Return the kernel that reads ``operand`` at the binding of ``result``, which takes over its memory."""
-    kept = [each for each in spec.operands if each.name != operand]
-    read = [each.name for each in kept if each.access == "read"]
+    others = [each for each in spec.operands if each.name != operand]
+    read = [each.name for each in others if each.access == "read"]
     names = {name: f"x{number}" for number, name in enumerate(read)} | {operand: result}
-    operands = tuple(replace(each, name=names.get(each.name, each.name)) for each in kept)
+    operands = tuple(replace(each, name=names.get(each.name, each.name)) for each in others)
     return replace(spec, operands=operands, hooks=tuple(renamed(hook, names) for hook in spec.hooks))

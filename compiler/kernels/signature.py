@@ -69,12 +69,14 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> GroupSignatu
 
 
 def _value_key(value: Value, materialised: Mapping[Value, Group]) -> Hashable:
-    known: Hashable = None
+    elements: Hashable = None
     if value.static_value is not None and (
         value.static_value.size <= PARAMETERS or value.dtype.compute not in ("f32", "f64")
     ):
         # the text of a number tells what compares equal; symbolic sizes are compared themselves
-        known = tuple(element if isinstance(element, Index) else repr(element) for element in value.static_value.flat)
+        elements = tuple(
+            element if isinstance(element, Index) else repr(element) for element in value.static_value.flat
+        )
     return (
         value.shape,
         value.dtype.name,
@@ -83,5 +85,5 @@ def _value_key(value: Value, materialised: Mapping[Value, Group]) -> Hashable:
         value.producer is None,
         value in materialised,
         value.is_constant,
-        known,
+        elements,
     )

@@ -52,8 +52,8 @@ def convolution_transpose(node: Node, operands: Sequence[np.ndarray], sizes: Siz
     for offsets, slices in _taps(attributes.kernel, attributes.strides, attributes.dilations, value.shape[2:]):
         part = np.einsum("ngc...,gco->ngo...", grouped, weights[offsets])
         full[(slice(None), slice(None), slice(None), *slices)] += part
-    kept = tuple(slice(attributes.pads[axis], attributes.pads[axis] + shape[2 + axis]) for axis in range(count))
-    return full[(slice(None), slice(None), slice(None), *kept)].reshape(shape).astype(operands[0].dtype)
+    unpadded = tuple(slice(attributes.pads[axis], attributes.pads[axis] + shape[2 + axis]) for axis in range(count))
+    return full[(slice(None), slice(None), slice(None), *unpadded)].reshape(shape).astype(operands[0].dtype)
 
 
 def pool(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -234,7 +234,7 @@ def require_same_type(node: Node, values: Sequence[Value]) -> None:
 # -- values known at compile time ------------------------------------------------------------------------------------
 
 
-def known_integers(node: Node, position: int) -> list[Dim] | None:
+def optional_integers(node: Node, position: int) -> list[Dim] | None:
     """Return the elements of an integer input, in order; None when it is omitted or not known at compile time."""
     value = node.optional(position)
     if value is None or value.static_value is None:
@@ -247,7 +247,7 @@ def static_dims(node: Node, position: int, what: str) -> list[Dim]:
 
     Raise :class:`NotKnownError` if it is not, and :class:`LimitError` if it has too many.
     """
-    elements = known_integers(node, position)
+    elements = optional_integers(node, position)
     if elements is None:
         raise _not_known(node, node.optional(position), what)
     return elements

@@ -242,7 +242,7 @@ class Registry:
         same = [key for key in public if key[1] == name and key[0] != _domain(domain)]
         # of names that are equally near, the one of the same domain, then of the standard
         order = sorted(public, key=lambda key: (key[0] != _domain(domain), key[0] != ""))
-        likely = nearest_first(name, dict.fromkeys(known for _, known in order))[:1]
+        likely = nearest_first(name, dict.fromkeys(candidate for _, candidate in order))[:1]
         if same:
             text = (
                 f"the nearest supported operator is {name} of {' and of '.join(sorted(_label(key[0]) for key in same))}"

@@ -26,7 +26,7 @@ from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
-from .patterns import is_filled_with, known_numbers, produced_by, view
+from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Keys of a cache for each query from which most of them are taken for spare capacity
 SPARE_KEYS = 4
@@ -95,7 +95,7 @@ def _softmax(weights: Value) -> _Softmax | None:
     highest = difference.operand(1)
     bounded = produced_by(highest, "loom.Maximum")
     if bounded is not None:
-        low = known_numbers(bounded.operand(1))
+        low = static_numbers(bounded.operand(1))
         if low is None or low.size != 1 or not low.reshape(-1)[0] < -1e4:
             return None
         highest = bounded.operand(0)

@@ -30,7 +30,7 @@ from ..ops.onnx.quantize import BYTES, centred, quantize
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
-from .patterns import known_numbers, produced_by, view
+from .patterns import produced_by, static_numbers, view
 
 #: Terms of a group of activations, at least: fewer would spend the time on scaling
 _LEAST_GROUP = 32
@@ -67,7 +67,7 @@ def _centred(value: Value) -> _Bytes | None:
     if difference is not None:
         value, zero = difference.operand(0), difference.operand(1)
         if difference.op == "Add":  # of a constant, by which differences are written
-            numbers = known_numbers(zero)
+            numbers = static_numbers(zero)
             if numbers is None:
                 return None
             zero = np.asarray(-numbers, np.int32)
@@ -113,7 +113,7 @@ def _signed_zero(builder: GraphBuilder, factor: _Bytes) -> Value | None:
     """Build the zero point of a factor's signed bytes; None if it is known to be 0."""
     if factor.zero is None:
         return builder.constant(np.array(-factor.low, np.int32)) if factor.low else None
-    numbers = factor.zero if isinstance(factor.zero, np.ndarray) else known_numbers(factor.zero)
+    numbers = factor.zero if isinstance(factor.zero, np.ndarray) else static_numbers(factor.zero)
     if numbers is not None:
         return builder.constant(np.asarray(numbers - factor.low, np.int32)) if (numbers != factor.low).any() else None
     assert isinstance(factor.zero, Value)
@@ -173,7 +173,7 @@ def _match_blocks(node: Node, facts: GraphFacts) -> Match | None:
     group = next((size for size in (MOST_GROUP, 64, _LEAST_GROUP) if attributes.block % size == 0), 0)
     if has_few_rows(node) or node.output.dtype is not FLOAT32 or not group or ix.divide(terms, group) is None:
         return None
-    number = known_numbers(zero)
+    number = static_numbers(zero)
     if zero.rank:
         fits = zero.dtype is UINT8 and attributes.bits < 8
     else:

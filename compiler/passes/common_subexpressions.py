@@ -27,22 +27,22 @@ def eliminate_common_subexpressions(graph: Graph) -> int:
         key = _key(node)
         if key is None:
             continue
-        kept = first.setdefault(key, node)
-        if kept is node:
+        representative = first.setdefault(key, node)
+        if representative is node:
             continue
         # Two outputs of the model stay two tensors.
-        if any(id(old) in outputs and id(new) in outputs for old, new in zip(node.outputs, kept.outputs)):
+        if any(id(old) in outputs and id(new) in outputs for old, new in zip(node.outputs, representative.outputs)):
             continue
-        for old, new in zip(node.outputs, kept.outputs):
+        for old, new in zip(node.outputs, representative.outputs):
             graph.replace_uses(old, new)
             new.name = new.name or old.name
             if new.storage is not old.storage:  # one of them is no tensor of the file, and stays as it is computed
                 new.storage = None
             if id(old) in outputs:
                 outputs.add(id(new))
-        members.setdefault(kept, [kept]).append(node)
-    for kept, nodes in members.items():
-        kept.origins = merge_origins(nodes)
+        members.setdefault(representative, [representative]).append(node)
+    for representative, nodes in members.items():
+        representative.origins = merge_origins(nodes)
         merged += len(nodes) - 1
     if merged:
         graph.remove_dead()
@@ -74,9 +74,9 @@ def _merge_constants(graph: Graph) -> int:
         content: Hashable = id(value.constant)
         if value.static_value is not None and value.static_value.dtype != object:
             content = value.static_value.tobytes()
-        kept = first.setdefault((value.dtype.name, value.shape, content), value)
-        if kept is not value and id(value) not in outputs:
-            kept.name = kept.name or value.name
-            graph.replace_uses(value, kept)
+        representative = first.setdefault((value.dtype.name, value.shape, content), value)
+        if representative is not value and id(value) not in outputs:
+            representative.name = representative.name or value.name
+            graph.replace_uses(value, representative)
             merged += 1
     return merged

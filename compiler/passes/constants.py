@@ -14,7 +14,7 @@ from ..ir.graph import Node, Value
 from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
-from .patterns import known_numbers
+from .patterns import static_numbers
 
 
 def may_join(values: Sequence[Value], axis: int) -> bool:
@@ -79,5 +79,5 @@ def _same_elsewhere(values: Sequence[Value], producers: Sequence[Node], axis: in
 def _equal(one: Value, other: Value) -> bool:
     if one is other:
         return True
-    left, right = known_numbers(one), known_numbers(other)
+    left, right = static_numbers(one), static_numbers(other)
     return left is not None and right is not None and left.dtype == right.dtype and np.array_equal(left, right)

@@ -38,9 +38,9 @@ def expand(graph: Graph, limits: Limits = DEFAULT_LIMITS) -> int:
         start = len(graph.nodes)
         with refused_misfits(node.op, node.inputs, node.origin):
             results = list(definition.expand(GraphBuilder(graph, node.origins, limits), node))
-        made = graph.nodes[start:]
+        replacement = graph.nodes[start:]
         del graph.nodes[start:]
-        pending.extendleft((new, depth + 1) for new in reversed(made))
+        pending.extendleft((new, depth + 1) for new in reversed(replacement))
         _replace(graph, node, results)
         replaced += 1
     graph.remove_dead()

@@ -20,7 +20,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
-from .patterns import known_numbers, produced_by, view
+from .patterns import produced_by, static_numbers, view
 
 #: Widths of the codes that are packed
 WIDTHS = (2, 4, 8)
@@ -150,7 +150,7 @@ def _zero(builder: GraphBuilder, weight: _Weight, columns: int) -> Value:
     if weight.zero is None:
         return builder.constant(np.array(-low, np.uint8))
     zero = weight.zero.value
-    number = known_numbers(zero)
+    number = static_numbers(zero)
     if number is not None and number.size == 1:
         moved = number.reshape(()) - low if zero.dtype.is_float else np.uint8(int(number.reshape(-1)[0]) - low)
         return builder.constant(np.asarray(moved))

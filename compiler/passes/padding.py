@@ -13,7 +13,7 @@ from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
-from .patterns import is_filled_with, known_numbers, produced_by
+from .patterns import is_filled_with, produced_by, static_numbers
 
 #: operators without a negative result
 _NOT_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Exp", "Abs", "Softplus")
@@ -83,7 +83,7 @@ def _check_max(match: Match) -> str | None:
     The pool's own padding never wins; the Pad's zeros do not either if no element is negative and no window is empty.
     """
     node, pad = match.nodes
-    fill = known_numbers(pad.optional(2))
+    fill = static_numbers(pad.optional(2))
     dtype = pad.output.dtype
     lowest = -math.inf if dtype.is_float else np.iinfo(dtype.numpy).min
     if fill is not None and bool((fill == lowest).all()):

@@ -18,7 +18,7 @@ def produced_by(value: Value | None, *operators: str) -> Node | None:
     return value.producer
 
 
-def known_numbers(value: Value | None) -> np.ndarray | None:
+def static_numbers(value: Value | None) -> np.ndarray | None:
     """Return the elements of a constant if the compiler has read them, else None."""
     if value is None or value.static_value is None or value.static_value.dtype == object:
         return None
@@ -27,7 +27,7 @@ def known_numbers(value: Value | None) -> np.ndarray | None:
 
 def is_filled_with(value: Value | None, number: float) -> bool:
     """Return whether every element is known to be ``number``; the sign of a zero counts."""
-    array = known_numbers(value)
+    array = static_numbers(value)
     if array is None or not array.size:
         return False
     if not bool(np.all(array == number)):

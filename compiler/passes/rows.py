@@ -146,8 +146,8 @@ def _operand_axes(node: Node, axis: int, selection: _Selection) -> dict[Value, i
     if read is None or not selection.has_batches:
         return read
     batches = selection.value.shape[0]
-    kept = all(at > 0 and value.shape[0] == batches for value, at in read.items())
-    return read if kept else None
+    is_batched = all(at > 0 and value.shape[0] == batches for value, at in read.items())
+    return read if is_batched else None
 
 
 def _elementwise(node: Node, axis: int) -> dict[Value, int] | None:

@@ -18,7 +18,7 @@ from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule, operator_key
 from ..symbolic import polynomial as ix
-from .patterns import known_numbers, produced_by, split_constant, varies_along, view
+from .patterns import produced_by, split_constant, static_numbers, varies_along, view
 
 PRODUCTS = ("loom.Convolution", "loom.ConvolutionTranspose", "loom.MatMul")
 
@@ -71,7 +71,7 @@ def _worth_reason(product: Node, factor: Value, facts: GraphFacts) -> str | None
 
 
 def _factor_reason(factor: Value) -> str | None:
-    array = known_numbers(factor)
+    array = static_numbers(factor)
     if array is None:
         return None
     values = array.astype(np.float64)
@@ -244,7 +244,7 @@ def _check_chain(match: Match, facts: GraphFacts) -> str | None:
     if int(np.prod(merged)) > max(int(np.prod(_concrete(value.shape))) for value in (first, second)):
         return "the constants together are larger than each"
     if node.op == "Mul" and node.output.dtype.is_float:
-        one, other = known_numbers(first), known_numbers(second)
+        one, other = static_numbers(first), static_numbers(second)
         if one is None or other is None:
             return "the factors are not known to the compiler"
         with np.errstate(all="ignore"):

@@ -29,7 +29,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts
 from ..symbolic import polynomial as ix
 from .constants import join_constants, may_join
-from .patterns import known_numbers, split_constant, varies_along, view
+from .patterns import split_constant, static_numbers, varies_along, view
 
 #: Elementwise steps within which two products must meet
 MEETING = 6
@@ -58,7 +58,7 @@ class _Sibling:
         if not self.is_packed:
             return (self.product.operand(0), *weight.shape[:-1], self.addend is None)
         attributes, (scale, zero) = self.product.attributes, map(self.product.operand, (2, 3))
-        number = None if zero.rank else repr(known_numbers(zero))
+        number = None if zero.rank else repr(static_numbers(zero))
         form = attributes.bits, attributes.block, attributes.rounds_activations
         kind = *form, scale.dtype.name, scale.storage, zero.dtype.name, zero.storage, number
         return (self.product.operand(0), kind, weight.shape[1:], self.addend is None)

@@ -16,7 +16,7 @@ from ..ir.graph import Node, Value
 from ..ops.onnx.cast import CastAttributes, is_same
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
-from .patterns import is_filled_with, known_numbers, produced_by
+from .patterns import is_filled_with, produced_by, static_numbers
 
 
 def _first(builder: GraphBuilder, match: Match) -> Value:
@@ -30,9 +30,9 @@ def _neutral(node: Node, facts: GraphFacts) -> Match | None:
     left, right = node.operand(0), node.operand(1)
     either = node.op in ("Mul", "Add")
     number = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": -0.0, "Sub": 0.0}[node.op]
-    for kept, other in ((left, right), (right, left))[: 2 if either else 1]:
-        if kept.shape == node.output.shape and is_filled_with(other, number):
-            return Match((node,), {"value": kept})
+    for operand, other in ((left, right), (right, left))[: 2 if either else 1]:
+        if operand.shape == node.output.shape and is_filled_with(other, number):
+            return Match((node,), {"value": operand})
     return None
 
 
@@ -67,7 +67,7 @@ def _relu_of_clip(node: Node, facts: GraphFacts) -> Match | None:
     inner = produced_by(node.operand(0), "Clip")
     if inner is None:
         return None
-    low, high = known_numbers(inner.optional(1)), known_numbers(inner.optional(2))
+    low, high = static_numbers(inner.optional(1)), static_numbers(inner.optional(2))
     if low is None or not bool((low >= 0).all()) or (inner.optional(2) is not None and high is None):
         return None
     if high is not None and not bool((high >= 0).all()):
@@ -144,11 +144,11 @@ def _decided_where(node: Node, facts: GraphFacts) -> Match | None:
     return None
 
 
-DECIDED_WHERE = Rule("where-with-known-condition", frozenset({"Where"}), _decided_where, _first)
+DECIDED_WHERE = Rule("where-with-static-condition", frozenset({"Where"}), _decided_where, _first)
 
 
 def _division(node: Node, facts: GraphFacts) -> Match | None:
-    divisor = known_numbers(node.operand(1))
+    divisor = static_numbers(node.operand(1))
     if divisor is None or divisor.size != 1 or not node.operand(0).dtype.is_float:
         return None
     return Match((node,), {"value": node.operand(0), "divisor": node.operand(1)})

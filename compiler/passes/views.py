@@ -222,8 +222,8 @@ ADJACENT_SLICES = Rule("concat-of-adjacent-slices", frozenset({"Concat"}), _adja
 
 def _with_empty_parts(node: Node, facts: GraphFacts) -> Match | None:
     axis = node.attributes.axis % node.output.rank
-    kept = [value for value in node.inputs if value is not None and value.shape[axis] != 0]
-    return Match((node,), {"parts": kept, "axis": axis}) if 0 < len(kept) < len(node.inputs) else None
+    parts = [value for value in node.inputs if value is not None and value.shape[axis] != 0]
+    return Match((node,), {"parts": parts, "axis": axis}) if 0 < len(parts) < len(node.inputs) else None
 
 
 EMPTY_PARTS = Rule(

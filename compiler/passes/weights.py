@@ -70,9 +70,9 @@ class _Weights:
         return GraphBuilder(self.graph, value.producer.origins if value.producer else value.users[0].origins)
 
     def _moved(self, value: Value, layout: Layout) -> Value:
-        made = self._builder(value).op("Relayout", value, domain="loom", layout=layout)
-        made.layout = layout
-        return made
+        transformed = self._builder(value).op("Relayout", value, domain="loom", layout=layout)
+        transformed.layout = layout
+        return transformed
 
     def _narrow(self, value: Value, layout: Layout) -> Value:
         """Rebuild the computation of ``value`` from operands whose memory layout matches that of the result."""

@@ -99,8 +99,8 @@ class KernelTable:
 
         Raises the errors of the compiler, with the last ONNX node of the group at fault.
         """
-        for spec, made in shared(item.built.spec for item in self if not item.group.constant):
-            self._keep(spec, False, made)
+        for spec, shared_kernel in shared(item.built.spec for item in self if not item.group.constant):
+            self._keep(spec, False, shared_kernel)
         for item in self:
             try:
                 kernel = self._render(item.built.spec, item.group.constant).kernel
@@ -112,11 +112,11 @@ class KernelTable:
 
     def _render(self, spec: KernelSpec, is_constant: bool) -> SharedKernel:
         """Return the kernel of a spec, which several groups of the run may share; write it if it is not there."""
-        made = self._rendered.get((spec, is_constant))
-        if made is None:
-            made = alone(spec) if is_constant else SharedKernel(render(spec), ())
-            self._keep(spec, is_constant, made)
-        return made
+        shared_kernel = self._rendered.get((spec, is_constant))
+        if shared_kernel is None:
+            shared_kernel = alone(spec) if is_constant else SharedKernel(render(spec), ())
+            self._keep(spec, is_constant, shared_kernel)
+        return shared_kernel
 
     def _keep(self, spec: KernelSpec, is_constant: bool, rendered: SharedKernel) -> None:
         """Keep the kernel of a spec, and give it to the driver if that does not have it."""
@@ -130,15 +130,15 @@ class KernelTable:
         """Return the call of the group that computes ``output``; ``ranges`` are those of its operands."""
         item = self[output]
         spec, nodes = item.built.spec, item.group.nodes
-        made = self._rendered[spec, item.group.constant]
-        kernel = made.kernel
+        shared_kernel = self._rendered[spec, item.group.constant]
+        kernel = shared_kernel.kernel
         if spec.iterations is not None:
             ranges += (Range("iteration", 0, 16),)
         if any(binding.name == "symbols" for binding in kernel.bindings):
             ranges += (Range("symbols", 0, padded_bytes(len(self._symbols), INT32)),)
-        if made.problem:
-            number = self.problems.setdefault(made.problem, len(self.problems))
-            ranges += (Range(f"problem:{number}", 0, padded_bytes(len(made.problem), INT32)),)
+        if shared_kernel.problem:
+            number = self.problems.setdefault(shared_kernel.problem, len(self.problems))
+            ranges += (Range(f"problem:{number}", 0, padded_bytes(len(shared_kernel.problem), INT32)),)
         moved = ix.add(0, 0)
         for value in item.built.operands:
             moved = ix.add(moved, stored_bytes(value))

@@ -34,7 +34,7 @@ from ..ir.constants import InlineSource, PackedSource, TensorSource
 from ..ir.graph import Graph, Node, Shape, Value
 from ..ir.shapes import shape_fault
 from ..ops.internal.symbolic import MAX_DIMENSIONS, DimensionsAttributes
-from ..ops.math.index_rule import check_known_indices
+from ..ops.math.index_rule import check_static_indices
 from ..ops.registry import OpDef, registry
 from ..options import DEFAULT_LIMITS, Limits
 from ..symbolic import polynomial as ix
@@ -121,25 +121,27 @@ class GraphBuilder:
         labels = [*names, *[""] * (len(inferred) - len(names))]
         for label, (_, shape) in zip(labels, inferred):
             self._check_size(label or definition.name, shape)
-        known = self._fold(definition, node, inferred)
-        if known is not None:
-            return [self._known_value(label, dtype, array) for label, (dtype, _), array in zip(labels, inferred, known)]
+        folded = self._fold(definition, node, inferred)
+        if folded is not None:
+            return [
+                self._folded_value(label, dtype, array) for label, (dtype, _), array in zip(labels, inferred, folded)
+            ]
         self._check_operands(definition, node)
         for dtype, _ in inferred:
             if not dtype.on_device:
                 raise UnsupportedError.of_result(definition.name, dtype.name, ON_DEVICE, origin=self.origin)
         outputs = [(label, dtype, tuple(shape)) for label, (dtype, shape) in zip(labels, inferred)]
-        made = self.graph.add_node(
+        appended = self.graph.add_node(
             definition.name, inputs, attributes, outputs, domain=definition.domain, origins=self.origins, blocks=blocks
         )
-        return made.outputs
+        return appended.outputs
 
     def _infer(self, definition: OpDef, node: Node) -> list[tuple[DType, Shape]]:
         try:
             inferred = [(dtype, tuple(shape)) for dtype, shape in definition.infer(node)]
             for rule in definition.indices:
                 if rule.is_error:
-                    check_known_indices(node, rule, every_size=self.limits.every_size)
+                    check_static_indices(node, rule, every_size=self.limits.every_size)
             return inferred
         except ix.Undecidable as error:
             raise ShapeError(
@@ -257,7 +259,7 @@ class GraphBuilder:
             arrays.append(array)
         return arrays
 
-    def _known_value(self, name: str, dtype: DType, array: np.ndarray) -> Value:
+    def _folded_value(self, name: str, dtype: DType, array: np.ndarray) -> Value:
         if array.dtype != object:
             return self.add_constant(name, InlineSource(array, dtype))
         attributes = DimensionsAttributes(tuple(array.reshape(-1)), array.shape, dtype)
@@ -293,7 +295,7 @@ def _has_overflown(array: np.ndarray, node: Node) -> bool:
     """Return whether a known result is not finite although all known operands are."""
     operands = [value.static_value for value in node.inputs if value is not None and value.static_value is not None]
     return not np.isfinite(array).all() and all(
-        known.dtype.kind not in "f" or bool(np.isfinite(known).all()) for known in operands
+        operand.dtype.kind not in "f" or bool(np.isfinite(operand).all()) for operand in operands
     )
 
 

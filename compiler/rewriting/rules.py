@@ -193,19 +193,19 @@ class _Driver:
         except ShaderloomError as error:
             error.origin = error.origin or root.origin
             raise
-        made = self.graph.nodes[start:]
+        replacement = self.graph.nodes[start:]
         del self.graph.nodes[start:]
         if new.dtype != old.dtype or new.shape != old.shape:
             raise InternalError(f"rule '{rule.name}' gives {new!r} for {old!r}", origin=root.origin)
         if self.remarks is not None:
             self.remarks.append(Remark(rule.name, origins, root.op))
-        self.before.setdefault(root, []).extend(made)
-        if new.producer is not None and new.producer not in made:
+        self.before.setdefault(root, []).extend(replacement)
+        if new.producer is not None and new.producer not in replacement:
             new.producer.origins = merge_origins([new.producer, *match.nodes])
         self.facts.replaced(old, new)
         self.graph.replace(old, new)
         self._remove(root)
-        self._enqueue([*made, *([new.producer] if new.producer else []), *self._readers(new)])
+        self._enqueue([*replacement, *([new.producer] if new.producer else []), *self._readers(new)])
 
     def _readers(self, value: Value) -> list[Node]:
         """Return the nodes whose patterns may reach ``value``: its readers, then unbranched chains of their readers."""
@@ -244,9 +244,9 @@ class _Driver:
         stack: list[tuple[Node, bool]] = [(node, False) for node in reversed(self.graph.nodes)]
         while stack:
             node, expanded = stack.pop()
-            made = () if expanded else self.before.get(node, ())
-            if made:
+            replacement = () if expanded else self.before.get(node, ())
+            if replacement:
                 stack.append((node, True))
-                stack.extend((inner, False) for inner in reversed(made))
+                stack.extend((inner, False) for inner in reversed(replacement))
             elif node not in self.dead:
                 yield node

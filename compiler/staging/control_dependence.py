@@ -124,7 +124,7 @@ def _of_loop(node: onnx.NodeProto, body: onnx.GraphProto) -> set[str]:
     dependencies = _carried(
         lambda deciding: _inside(body.node, deciding), outputs[:1] if is_loop else [], inputs[first:], carried
     )
-    outside = {given for name, given in zip(inputs, node.input) if name in dependencies and given}
+    outside = {operand for name, operand in zip(inputs, node.input) if name in dependencies and operand}
     return outside | (dependencies - set(inputs)) | (set(node.input[:2]) if is_loop else set())
 
 

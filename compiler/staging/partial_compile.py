@@ -87,15 +87,15 @@ class Advance:
         graph.outputs = [self.values[name] for name in outputs]
         graph.output_names = list(outputs)
         graph.remove_dead()
-        given = set(map(id, graph.outputs))
-        kept = {id(value) for value in graph.inputs if value.uses or id(value) in given}
-        told = {size for value in graph.inputs if id(value) in kept for size in value.shape}
+        output_ids = set(map(id, graph.outputs))
+        needed = {id(value) for value in graph.inputs if value.uses or id(value) in output_ids}
+        determined = {size for value in graph.inputs if id(value) in needed for size in value.shape}
         for value in graph.inputs:
             open_sizes = {size for size in value.shape if isinstance(size, ix.Index) and ix.is_variable(size)}
-            if open_sizes - told:
-                kept.add(id(value))
-                told |= open_sizes
-        graph.inputs = [value for value in graph.inputs if id(value) in kept]
+            if open_sizes - determined:
+                needed.add(id(value))
+                determined |= open_sizes
+        graph.inputs = [value for value in graph.inputs if id(value) in needed]
         return graph
 
 
@@ -123,8 +123,8 @@ def advance(
     were split into: they are the same nodes then whenever that happens.  Raises errors that no other provider and no
     later stage can resolve.
     """
-    kept = {} if parts is None else parts
-    return _Advancing(name, inputs, constants, limits, open_branch, refused, waiting, kept).run(nodes)
+    split_nodes = {} if parts is None else parts
+    return _Advancing(name, inputs, constants, limits, open_branch, refused, waiting, split_nodes).run(nodes)
 
 
 class _Advancing:

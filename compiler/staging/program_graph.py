@@ -80,8 +80,8 @@ class PendingNode:
             qualified = (scope.find(name) for name in dict.fromkeys(names_read(node.proto)) if name not in own)
             captured = [name for name in qualified if name is not None]
         inputs = tuple(map(scope.qualify, node.inputs))
-        kept = tuple(name for name in captured if name not in inputs)
-        return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), kept)
+        captures = tuple(name for name in captured if name not in inputs)
+        return cls(node, scope, inputs, tuple(map(scope.qualify, node.outputs)), captures)
 
     @property
     def reads(self) -> Iterator[str]:
@@ -112,8 +112,8 @@ def make_node(
 ) -> PendingNode:
     """Create a synthetic node (one that is in no file) on qualified names."""
     definition = registry.get(op, domain)
-    given = {name: value for name, value in attributes.items() if value is not None}
-    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **given)
+    present = {name: value for name, value in attributes.items() if value is not None}
+    proto = onnx.helper.make_node(op, list(inputs), list(outputs), **present)
     typed = definition.attributes(**attributes) if attributes else definition.attributes()
     node = ImportedNode(op, domain, definition, tuple(inputs), tuple(outputs), typed, origin, proto=proto)
     return PendingNode(node, scope, tuple(inputs), tuple(outputs), synthetic=True)
@@ -134,8 +134,8 @@ class SplitNodes:
 
     def apply(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         output = f"{self._base}.{len(self.nodes)}"
-        made = make_node(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
-        self.nodes.append(made)
+        proto = make_node(op, self.item.scope, inputs, [output], self.item.origin, domain, **attributes)
+        self.nodes.append(proto)
         return output
 
     def apply_to(self, outputs: Sequence[str], op: str, *inputs: str, domain: str = "", **attributes: Any) -> None:

@@ -59,7 +59,7 @@ def preprocess(picture: NDArray[np.uint8], config: DetectionConfig) -> NDArray[n
 
 def boxes_from_probabilities(probabilities: NDArray[np.float32], config: DetectionConfig) -> list[DetectedBox]:
     """Turn an [H, W] map of core probabilities into boxes in the map's coordinates, in order of their top pixel."""
-    found = []
+    boxes = []
     for runs in component_runs(probabilities > config.pixel_threshold):
         # Half a pixel more than the outermost centres is right in any direction, whole pixels only along the axes.
         core = minimum_area_box(outline_points(runs)).expanded(0.5)
@@ -70,8 +70,8 @@ def boxes_from_probabilities(probabilities: NDArray[np.float32], config: Detecti
             continue
         # Training shrank each outline by area / perimeter times a ratio; this is its approximate inverse.
         distance = config.unclip_ratio * core.width * core.height / (2 * (core.width + core.height))
-        found.append(DetectedBox(core.expanded(distance), score))
-    return found
+        boxes.append(DetectedBox(core.expanded(distance), score))
+    return boxes
 
 
 def box_score(probabilities: NDArray[np.float32], box: RotatedBox) -> float:
@@ -98,6 +98,6 @@ class Detector:
         scale_x = picture.shape[1] / values.shape[3]
         scale_y = picture.shape[0] / values.shape[2]
         return [
-            DetectedBox(found.box.scaled(scale_x, scale_y), found.score)
-            for found in boxes_from_probabilities(probabilities, self.config)
+            DetectedBox(detected.box.scaled(scale_x, scale_y), detected.score)
+            for detected in boxes_from_probabilities(probabilities, self.config)
         ]

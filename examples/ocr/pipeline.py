@@ -80,15 +80,15 @@ class OcrPipeline:
 
     def __call__(self, picture: NDArray[np.uint8]) -> list[TextLine]:
         """The lines of text of an [H, W, 3] RGB picture in reading order."""
-        found = self._detect(picture)
+        detections = self._detect(picture)
         lines = []
-        for index in in_reading_order([detected.box for detected in found]):
-            box = found[index].box
+        for index in in_reading_order([detected.box for detected in detections]):
+            box = detections[index].box
             line = crop(picture, box)
             angle = self._classify(line)
             if angle.upside_down:
                 line = np.ascontiguousarray(line[::-1, ::-1])
             reading = self._recognise(line)
             if reading.score >= TEXT_THRESHOLD:
-                lines.append(TextLine(reading.text, reading.score, box, found[index].score, angle.upside_down))
+                lines.append(TextLine(reading.text, reading.score, box, detections[index].score, angle.upside_down))
         return lines

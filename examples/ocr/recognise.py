@@ -47,9 +47,9 @@ def decode(probabilities: NDArray[np.float32], characters: Sequence[str]) -> Rea
     """Greedy CTC decoding of [steps, classes]: the best class a step, repeats merged, blanks dropped."""
     best = probabilities.argmax(axis=1)
     changed = np.concatenate([[True], best[1:] != best[:-1]])
-    kept = changed & (best != BLANK)
-    text = "".join(characters[index] for index in best[kept])
-    score = float(probabilities.max(axis=1)[kept].mean()) if kept.any() else 0.0
+    emitted = changed & (best != BLANK)
+    text = "".join(characters[index] for index in best[emitted])
+    score = float(probabilities.max(axis=1)[emitted].mean()) if emitted.any() else 0.0
     return Reading(text, score)
 
 

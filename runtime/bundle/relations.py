@@ -70,14 +70,14 @@ def _check_plans(manifest: Any) -> None:
             if plan_file(key) not in manifest["files"]:
                 raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
         for name in in_order(record["shapes"]):
-            where = (*path, "shapes", name)
+            shape_path = (*path, "shapes", name)
             if name not in ports:
-                raise Refusal("plan input", "is no input of the model", *where)
+                raise Refusal("plan input", "is no input of the model", *shape_path)
             if ports[name]["dtype"] not in schema()["dtypes"]:
-                raise Refusal("plan dtype", "has no element type that a device holds", *where)
+                raise Refusal("plan dtype", "has no element type that a device holds", *shape_path)
             for dim in record["shapes"][name]:
                 if isinstance(dim, str) and dim not in manifest["dynamic"]:
-                    raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *where)
+                    raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *shape_path)
 
 
 def _check_samples(manifest: Any) -> None:

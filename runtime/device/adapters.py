@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..plan.device_profile import KNOWN_FEATURES, WEB_LIMITS
+from ..plan.device_profile import DEVICE_FEATURES, WEB_LIMITS
 from ..plan.errors import DeviceError
 from ..plan.record import record
 from .forking import note_use
@@ -59,7 +59,7 @@ def describe_adapter(index: int, adapter: Any) -> AdapterDescription:
         driver=f"{OPENGL} {info['description']}".strip() if backend == OPENGL else info["description"],
         kind=_KINDS.get(info["adapter_type"], "unknown"),
         backend=backend,
-        features=tuple(feature for feature in KNOWN_FEATURES if feature in adapter.features),
+        features=tuple(feature for feature in DEVICE_FEATURES if feature in adapter.features),
         limits={name: adapter.limits[name] for name in sorted(WEB_LIMITS) if name in adapter.limits},
     )
 

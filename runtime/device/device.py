@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ..plan.device_profile import KNOWN_FEATURES, LANGUAGE_FEATURES, WEB_LIMITS, DeviceProfile
+from ..plan.device_profile import DEVICE_FEATURES, LANGUAGE_FEATURES, WEB_LIMITS, DeviceProfile
 from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
 from ..plan.plan import Kernel
 from ..plan.record import record
@@ -74,7 +74,7 @@ class Device:
     def _wrap(cls, gpu: Any) -> Device:
         note_use()
         description = describe_adapter(0, gpu.adapter)
-        features = frozenset((*(each for each in KNOWN_FEATURES if each in gpu.features), *LANGUAGE_FEATURES))
+        features = frozenset((*(each for each in DEVICE_FEATURES if each in gpu.features), *LANGUAGE_FEATURES))
         limits = {name: int(gpu.limits.get(name, default)) for name, default in WEB_LIMITS.items()}
         profile = _profile(gpu, description, features, limits)
         return cls(gpu, profile, description)

@@ -79,13 +79,13 @@ def _find_simple(ffi: Any, text: str) -> Any:
 
 def install(ffi: Any) -> bool:
     """Install the fast table in ``ffi``; return False and change nothing if this cffi is built differently."""
-    known = getattr(ffi, "_parsed_types", None)
-    if isinstance(known, _ParsedTypes):
+    parsed_types = getattr(ffi, "_parsed_types", None)
+    if isinstance(parsed_types, _ParsedTypes):
         return True
-    if type(known) is not dict or not hasattr(ffi, "_get_cached_btype") or not hasattr(ffi, "_lock"):
+    if type(parsed_types) is not dict or not hasattr(ffi, "_get_cached_btype") or not hasattr(ffi, "_lock"):
         return False
     parser = getattr(ffi, "_parser", None)
     if not hasattr(parser, "_declarations") or not hasattr(parser, "_get_type_pointer"):
         return False
-    ffi._parsed_types = _ParsedTypes(ffi, known)
+    ffi._parsed_types = _ParsedTypes(ffi, parsed_types)
     return True

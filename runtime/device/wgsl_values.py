@@ -165,8 +165,8 @@ class _Pass:
 
     def _define(self, kind: dict[str, int], name: str, size: int) -> None:
         size = min(size, _LARGEST)
-        known = kind.get(name, _VECTOR_SIZE if kind is self._sizes.values else 0)
-        if size > known:
+        largest = kind.get(name, _VECTOR_SIZE if kind is self._sizes.values else 0)
+        if size > largest:
             kind[name] = size
             if kind is self._sizes.values or name in self._guessed:
                 self._is_settled = False

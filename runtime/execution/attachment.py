@@ -320,10 +320,10 @@ def check_locations(locations: str | Mapping[str, str] | None, outputs: Mapping[
     """
     if locations is None:
         locations = "cpu"
-    given = dict.fromkeys(outputs, locations) if isinstance(locations, str) else {**locations}
-    for name, location in given.items():
+    by_output = dict.fromkeys(outputs, locations) if isinstance(locations, str) else {**locations}
+    for name, location in by_output.items():
         if name not in outputs:
             raise InputError(f"the model has no output '{name}'", hint=f"its outputs are {', '.join(outputs)}")
         if location not in LOCATIONS:
             raise InputError(f"there is no location '{location}'", tensor=name, hint="use 'cpu' or 'gpu-buffer'")
-    return {name: given.get(name, "cpu") for name in outputs}
+    return {name: by_output.get(name, "cpu") for name in outputs}

@@ -19,7 +19,7 @@ from .dispatch import Binder, BoundCall, Dispatch
 from .run_sizes import Grid, PlanSizes, RunSizes
 
 #: Runs whose dispatches are kept, bind groups of one call, and grids for which the dispatch of one bind group is kept
-KEPT_LISTS, KEPT_GROUPS, KEPT_GRIDS = 256, 256, 64
+MOST_LISTS, MOST_GROUPS, MOST_GRIDS = 256, 256, 64
 
 #: Tensors that are bound in place of a plan's buffers: name, buffer and offset of each
 Identity = tuple[tuple[str, int, int], ...]
@@ -78,7 +78,7 @@ class BindGroups:
         grids = [self._binder.checked_grid(*each) for each in zip(self._grid_calls, sizes.grids)]
         iterations = iter(sizes.iterations)
         borrowed = frozenset(name for name, storage in spans.items() if storage.borrowed)
-        made: list[Dispatch] = []
+        dispatches: list[Dispatch] = []
         for calls, is_repeated in self._commands:
             own = []
             for item in calls:
@@ -95,9 +95,9 @@ class BindGroups:
                 own.append(dispatch or self._place(item, grid, bound, values, sizes.symbols, spans, resolve))
             if is_repeated:
                 own = [dispatch.iteration(number) for number in range(next(iterations)) for dispatch in own]
-            made += own
-        _keep(self._lists, key, (made, _watch(self._lists, key, spans.values())), KEPT_LISTS)
-        return made
+            dispatches += own
+        _keep(self._lists, key, (dispatches, _watch(self._lists, key, spans.values())), MOST_LISTS)
+        return dispatches
 
     def _place(
         self,
@@ -125,13 +125,13 @@ class BindGroups:
             group = self._binder.bind(item.call, symbols, locate, is_whole)
             key: GroupKey = bound, None if group.is_shared else values
             placed = group, {}, _watch(item.placed, key, storages.values())
-            _keep(item.placed, key, placed, KEPT_GROUPS)
+            _keep(item.placed, key, placed, MOST_GROUPS)
         group, dispatches, _ = placed
         if group.is_shared and not bound:
             item.inside = dispatches
         dispatch = dispatches.get(grid)
         if dispatch is None:
-            if len(dispatches) >= KEPT_GRIDS:
+            if len(dispatches) >= MOST_GRIDS:
                 dispatches.clear()
             dispatch = dispatches[grid] = self._binder.place(item.call, group, grid)
         return dispatch

@@ -44,10 +44,10 @@ class Dispatch:
 
     def iteration(self, number: int) -> Dispatch:
         """Return the dispatch of one iteration, the same object each time; all share pipeline and bind group."""
-        made = self._iterations
-        while len(made) <= number:
-            made.append(replace(self, offset=len(made) * ITERATION_STRIDE))
-        return made[number]
+        iterations = self._iterations
+        while len(iterations) <= number:
+            iterations.append(replace(self, offset=len(iterations) * ITERATION_STRIDE))
+        return iterations[number]
 
 
 @record

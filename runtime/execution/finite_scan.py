@@ -43,7 +43,7 @@ _EXPONENTS = {
 #: Seconds between two readings of the tally
 INTERVAL = 0.05
 #: Combinations of tensors whose bind groups are kept
-_KEPT = 16
+_MOST_PREPARED = 16
 _THREADS, _QUADS_PER_THREAD, _GROUPS = 64, 8, 1024
 
 _SCAN = f"""
@@ -304,7 +304,7 @@ class FiniteScan:
         dispatches.append(self._dispatch(self._count, (flags, (self._tally, 0, self._tally_bytes)), 1))
         watched = [weakref.ref(storage.gpu, lambda _: self._prepared.pop(key, None)) for storage in storages]
         self._prepared[key] = dispatches, watched
-        if len(self._prepared) > _KEPT:
+        if len(self._prepared) > _MOST_PREPARED:
             self._prepared.popitem(last=False)
         return dispatches
 

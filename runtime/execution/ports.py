@@ -58,9 +58,9 @@ def bind_symbols(plan: Plan, feeds: Mapping[str, Any]) -> tuple[int, ...]:
         if feed is None:
             raise InputError("no value was given", tensor=port.name)
         dtype = BY_NAME[port.dtype]
-        given = feed.element_type if isinstance(feed, Tensor) else feed.dtype.name
-        if given != dtype.numpy and given != interface_dtype(dtype).name:
-            raise InputError(f"has dtype {given}, expected {dtype.numpy}", tensor=port.name)
+        feed_dtype = feed.element_type if isinstance(feed, Tensor) else feed.dtype.name
+        if feed_dtype != dtype.numpy and feed_dtype != interface_dtype(dtype).name:
+            raise InputError(f"has dtype {feed_dtype}, expected {dtype.numpy}", tensor=port.name)
         shape = feed.shape
         if shape == port.shape:
             continue

@@ -41,8 +41,8 @@ class RepeatedRun:
         """
         tensors = {}
         storages = []
-        for kind, given in (("in:", feeds), ("out:", targets)):
-            for name, tensor in given.items():
+        for kind, bound in (("in:", feeds), ("out:", targets)):
+            for name, tensor in bound.items():
                 if not isinstance(tensor, Tensor) or tensor.location != "gpu-buffer" or tensor._storage.borrowed:
                     return None
                 tensors[kind + name] = weakref.ref(tensor)
@@ -55,10 +55,10 @@ class RepeatedRun:
         tensors = self.tensors
         if len(feeds) != self.inputs or len(feeds) + len(targets) != len(tensors):
             return False
-        for kind, given in (("in:", feeds), ("out:", targets)):
-            for name, tensor in given.items():
-                known = tensors.get(kind + name)
-                if known is None or known() is not tensor:
+        for kind, bound in (("in:", feeds), ("out:", targets)):
+            for name, tensor in bound.items():
+                reference = tensors.get(kind + name)
+                if reference is None or reference() is not tensor:
                     return False
         return not any(storage.released for storage in self.storages)
 

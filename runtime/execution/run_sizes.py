@@ -13,7 +13,7 @@ from ..plan.record import record
 from .ports import PortSize, port_size
 
 #: Combinations of symbol values whose sizes are kept
-KEPT_SYMBOLS = 256
+MOST_CACHED_SIZES = 256
 
 #: Workgroups in x, y, z
 Grid = tuple[int, int, int]
@@ -93,7 +93,7 @@ class PlanSizes:
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
         sizes = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)
-        if len(self._sizes) > KEPT_SYMBOLS:
+        if len(self._sizes) > MOST_CACHED_SIZES:
             self._sizes.popitem(last=False)
         return sizes
 

@@ -115,14 +115,14 @@ class _Preparation:
     def run(self) -> None:
         for weight in self._missing:
             self._check_size(weight)
-        made: list[str] = []
+        computed: list[str] = []
         try:
             for weight in self._missing:
                 self._make(weight)
-                made.append(weight.key)
+                computed.append(weight.key)
         except BaseException:
             # A weight that is in the pool counts as complete, so what was made stays; only the failed one goes.
-            failed = self._pool._weights.pop(self._missing[len(made)].key, None)
+            failed = self._pool._weights.pop(self._missing[len(computed)].key, None)
             if failed is not None:
                 failed.destroy()
             raise

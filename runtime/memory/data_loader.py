@@ -82,13 +82,13 @@ def _from_thread(data: Any) -> Iterator[memoryview]:
         return False
 
     async def produce() -> None:
-        given = await data if inspect.isawaitable(data) else data
-        if hasattr(given, "__aiter__"):
-            async for chunk in given:
+        content = await data if inspect.isawaitable(data) else data
+        if hasattr(content, "__aiter__"):
+            async for chunk in content:
                 if not put(chunk):
                     return
         else:
-            put(given)
+            put(content)
 
     def work() -> None:
         try:

@@ -155,7 +155,7 @@ class OutputPool:
 
     #: Free buffers of one output; as many as the latter where sizes change and all but the former have at most so many
     #: bytes together
-    KEPT, MOST_KEPT, KEPT_BYTES = 2, 32, 16 << 20
+    FREE, MOST_FREE, FREE_BYTES = 2, 32, 16 << 20
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -176,7 +176,7 @@ class OutputPool:
                 if not _is_finalised(buffer):
                     return self._storage(name, buffer)
                 buffer.destroy()
-        self._shrink(free, 0 if self._limit is None else self.MOST_KEPT - 1)
+        self._shrink(free, 0 if self._limit is None else self.MOST_FREE - 1)
         return self._storage(name, make(size))
 
     def _storage(self, name: str, buffer: OwnedBuffer) -> Storage:
@@ -188,14 +188,14 @@ class OutputPool:
             buffer.destroy()  # one that comes back just while the pool closes goes with the last reference
             return
         free.append(buffer)
-        self._shrink(free, self.KEPT if self._limit is None else self.MOST_KEPT)
+        self._shrink(free, self.FREE if self._limit is None else self.MOST_FREE)
 
     def _shrink(self, free: list[OwnedBuffer], most: int) -> None:
         """Destroy the buffers that were free first, beyond ``most`` and beyond what all may take."""
         while len(free) > most or (
             self._limit is not None
-            and len(free) > self.KEPT
-            and sum(buffer.size for buffer in tuple(free)) > self.KEPT_BYTES
+            and len(free) > self.FREE
+            and sum(buffer.size for buffer in tuple(free)) > self.FREE_BYTES
         ):
             try:
                 free.pop(0).destroy()

@@ -25,7 +25,7 @@ WEB_LIMITS: dict[str, int] = {
 }
 
 #: Features that kernels can make use of
-KNOWN_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
+DEVICE_FEATURES = ("shader-f16", "subgroup", "timestamp-query", "shader-int64")
 #: Products of four signed bytes a word, added up: WGSL's ``dot4I8Packed``
 BYTE_PRODUCTS = "packed_4x8_integer_dot_product"
 #: Features of the language that kernels can make use of, which no device is asked for; wgpu-native has them

@@ -171,11 +171,11 @@ def from_onnx(code: int) -> DType:
         return _BY_ONNX[code]
     except KeyError:
         name = f" ({_NAMES[code]})" if code in _NAMES else ""
-        known = [row.name for row in _ROWS if row.on_device]
+        device_types = [row.name for row in _ROWS if row.on_device]
         error = UnsupportedError(
-            f"element type {code} is not supported{name}", hint=f"supported are {', '.join(sorted(known))}"
+            f"element type {code} is not supported{name}", hint=f"supported are {', '.join(sorted(device_types))}"
         )
-        error.fault, error.supported = f"element type {code}", tuple(known)
+        error.fault, error.supported = f"element type {code}", tuple(device_types)
         raise error from None
 
 

@@ -91,10 +91,10 @@ class ShaderloomError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        where = f" at {self.origin.described}" if self.origin else ""
+        location = f" at {self.origin.described}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
         hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
-        return printable(_cut(f"{self.kind}{_cut(where)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
+        return printable(_cut(f"{self.kind}{_cut(location)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
 
 
 def _cut(text: str) -> str:

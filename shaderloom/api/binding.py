@@ -91,12 +91,12 @@ class OrtValue:
         if isinstance(content, Tensor):
             content.update(array)
             return
-        given = host_array(array)
-        if given.dtype != content.dtype or given.shape != content.shape:
+        source = host_array(array)
+        if source.dtype != content.dtype or source.shape != content.shape:
             raise InputError(
-                f"{given.dtype.name}{list(given.shape)} does not fit {content.dtype.name}{list(content.shape)}"
+                f"{source.dtype.name}{list(source.shape)} does not fit {content.dtype.name}{list(content.shape)}"
             )
-        np.copyto(content, given)
+        np.copyto(content, source)
 
     def shape(self) -> list[int]:
         """Return the size of each dimension."""
@@ -301,9 +301,9 @@ class IOBinding:
     @staticmethod
     def _memory(device_type: Any, element_type: Any, shape: Sequence[int] | None, buffer: Any) -> Any:
         """Return the tensor or array that the arguments describe."""
-        for given in (device_type, buffer):
-            if isinstance(given, (Tensor, OrtValue)):
-                return given
+        for argument in (device_type, buffer):
+            if isinstance(argument, (Tensor, OrtValue)):
+                return argument
         if buffer is None or element_type is None or shape is None:
             raise InputError("a buffer needs its element type and shape")
         if isinstance(buffer, np.ndarray):

@@ -126,7 +126,7 @@ class SessionOptions:
         if name not in _NAMES:
             import difflib
 
-            hint = difflib.get_close_matches(name, [known for known in _NAMES if not known.startswith("_")], 1)
+            hint = difflib.get_close_matches(name, [option for option in _NAMES if not option.startswith("_")], 1)
             nearest = f"; the nearest is '{hint[0]}'" if hint else ""
             raise AttributeError(f"SessionOptions has no option '{name}'{nearest}")
         check = _CHECKED.get(name)

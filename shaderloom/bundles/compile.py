@@ -138,8 +138,8 @@ def _profile(target: str, device: Any) -> DeviceProfile:
 
 def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
     variants: list[_Variant] = []
-    for given in shapes or ({},):
-        complete = complete_shapes(model.header, given, model.dynamic)
+    for variant in shapes or ({},):
+        complete = complete_shapes(model.header, variant, model.dynamic)
         key = shape_key(model.header, complete, model.dynamic)
         if any(key == other.key for other in variants):
             raise InputError(f"the shapes {key} are listed twice", hint="give them once")

@@ -119,8 +119,8 @@ class BundlePlans:
         start = time.perf_counter()
         record = self._records.get(key)
         if record is None:
-            known = "; ".join(map(str, self._records))
-            raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {known}")
+            compiled_for = "; ".join(map(str, self._records))
+            raise InputError(f"the bundle was not compiled for {key}", hint=f"it was for {compiled_for}")
         if profile.is_software:
             if record.software is None:
                 raise DeviceError(

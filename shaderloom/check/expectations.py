@@ -76,9 +76,9 @@ class Expectations:
 
     def turn_to(self, iterations: tuple[int, ...]) -> None:
         """Discard the tensors of loop bodies in other iterations."""
-        for kept in (self._expected, self._spread, self._asked):
-            for other in [other for other in kept if any(a != b for a, b in zip(other.iterations, iterations))]:
-                del kept[other]
+        for by_instance in (self._expected, self._spread, self._asked):
+            for other in [other for other in by_instance if any(a != b for a, b in zip(other.iterations, iterations))]:
+                del by_instance[other]
 
     def knows(self, name: str, instance: GraphInstance = MAIN_GRAPH) -> bool:
         return name in self._expected.get(instance, {})

@@ -119,9 +119,9 @@ class IndexCheck:
         if wrong is None:
             return
         key = node.origin.graph, node.origin.index, rule.position
-        kept = self._faults.get(key)
-        if kept is not None:
-            self._faults[key] = replace(kept, occurrences=kept.occurrences + (kept.instance != instance))
+        previous = self._faults.get(key)
+        if previous is not None:
+            self._faults[key] = replace(previous, occurrences=previous.occurrences + (previous.instance != instance))
             return
         self._faults[key] = IndexFault(
             str(node.origin), rule.position, name, instance, wrong, indices.size, rule.is_error, rule.outside
@@ -209,8 +209,8 @@ class IndexCheck:
 
     def _ask_together(self, names: Collection[str], instance: GraphInstance) -> None:
         """Request all tensors in one run of the reference; if it refuses, :meth:`_value` requests them one by one."""
-        made = self._source.graphs[instance.graph].producers
-        wanted = [name for name in dict.fromkeys(names) if name in made]
+        producers = self._source.graphs[instance.graph].producers
+        wanted = [name for name in dict.fromkeys(names) if name in producers]
         if not wanted:
             return
         for other in [other for other in self._arrays if other not in (MAIN_GRAPH, instance)]:
@@ -225,13 +225,13 @@ class IndexCheck:
         if home.outer is None and name in self._feeds:
             return self._feeds[name]
         owner = GraphInstance(home.path, instance.iterations[: home.loops])
-        kept = self._arrays.setdefault(owner, {})
-        if name not in kept:
+        arrays = self._arrays.setdefault(owner, {})
+        if name not in arrays:
             try:
-                kept.update(self._reference.tensors(self._feeds, [name], owner))
+                arrays.update(self._reference.tensors(self._feeds, [name], owner))
             except UnsupportedError:  # it is computed from an index that is out of range
                 return None
-        return kept.get(name)
+        return arrays.get(name)
 
 
 def _imported(node: ImportedNode, name: str) -> ImportedGraph | None:

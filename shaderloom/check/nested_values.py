@@ -46,10 +46,10 @@ class NestedValues:
         graph = self._model.graphs[instance.graph]
         if graph.is_loop_body:
             return self._iteration(graph, instance)
-        kept = self._branches.get(graph.path)
-        if kept is None or kept[0] != instance:
-            kept = self._branches[graph.path] = instance, self._run(graph, instance, {})
-        return kept[1]
+        cached = self._branches.get(graph.path)
+        if cached is None or cached[0] != instance:
+            cached = self._branches[graph.path] = instance, self._run(graph, instance, {})
+        return cached[1]
 
     def _iteration(self, graph: OnnxGraph, instance: GraphInstance) -> dict[str, Any] | None:
         outer, iteration = instance.iterations[:-1], instance.iterations[-1]
@@ -135,9 +135,9 @@ class NestedValues:
         visible = [name for name in graph.captured if self._model.defining_graph(graph.outer, name) is not None]
         seen = {name: self._value(around, name) for name in visible}
         constants = {name: value for name, value in seen.items() if isinstance(value, Constant)}
-        given = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
+        operands = {**{name: value for name, value in seen.items() if name not in constants}, **inputs}
         constants.update((name, value) for name, value in graph.sources.items() if value is not None)
-        types = {name: type_of(value) for name, value in given.items()}
+        types = {name: type_of(value) for name, value in operands.items()}
         key = (graph.path, *((name, kind.SerializeToString()) for name, kind in types.items()))
         if key not in self._runs:
             proto = self._model.of_nodes(graph.proto.node, types, constants)
@@ -145,9 +145,9 @@ class NestedValues:
             self._runs[key] = (self._open(proto) if names else lambda feeds: (), names)
         run, names = self._runs[key]
         try:
-            return {**inputs, **dict(zip(names, run(given)))}
+            return {**inputs, **dict(zip(names, run(operands)))}
         except UnsupportedError:
-            return {**inputs, **self._one_by_one(graph, given, constants)}
+            return {**inputs, **self._one_by_one(graph, operands, constants)}
 
     def _one_by_one(
         self, graph: OnnxGraph, feeds: Mapping[str, Any], constants: Mapping[str, Constant]

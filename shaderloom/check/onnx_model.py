@@ -168,9 +168,9 @@ class OnnxModel:
         del copy.graph.output[:]
         copy.graph.output.extend(declared.get(name) or onnx.ValueInfoProto(name=name) for name in names)
         needed = self.ancestors(names)
-        kept = [node for index, node in enumerate(self.proto.graph.node) if index in needed]
+        nodes = [node for index, node in enumerate(self.proto.graph.node) if index in needed]
         del copy.graph.node[:]
-        copy.graph.node.extend(kept)
+        copy.graph.node.extend(nodes)
         return copy
 
     def of_nodes(

@@ -162,7 +162,7 @@ class PlanCheck:
                 continue
             row, call = observation.tensor, plan.calls[number]
             key = self.onnx_tensor(row)
-            known = None if key is None else self.expected.value(key[1], key[0])
+            expected = None if key is None else self.expected.value(key[1], key[0])
             non_finite.append(
                 NonFiniteResult(
                     number,
@@ -171,7 +171,7 @@ class PlanCheck:
                     row.dtype,
                     here,
                     call.origins,
-                    None if known is None else not_finite(known) is not None,
+                    None if expected is None else not_finite(expected) is not None,
                     MAIN_GRAPH if key is None else key[0],
                     self.stage,
                 )

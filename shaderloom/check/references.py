@@ -79,26 +79,26 @@ class _Running(ABC):
         return {name: tensors[name] for name in names if isinstance(tensors.get(name), np.ndarray)}
 
     def _main(self, feeds: Feeds, names: Collection[str], optimised: bool) -> dict[str, Any]:
-        known = [name for name in names if name in self._model.producers]
-        if not known:
+        produced = [name for name in names if name in self._model.producers]
+        if not produced:
             return {}
-        run = self._open(self._model.with_outputs(known), optimised)
+        run = self._open(self._model.with_outputs(produced), optimised)
         read = {port.name for port in self._model.proto.graph.input}
-        return dict(zip(known, run({name: array for name, array in feeds.items() if name in read})))
+        return dict(zip(produced, run({name: array for name, array in feeds.items() if name in read})))
 
     def _inside(self, feeds: Feeds, optimised: bool) -> NestedValues:
         from .nested_values import NestedValues
 
-        kept = self._nested.get(optimised)
-        if kept is None or kept[0] is not feeds:
+        cached = self._nested.get(optimised)
+        if cached is None or cached[0] is not feeds:
             nested = NestedValues(
                 self._model,
                 feeds,
                 lambda names: self._main(feeds, names, optimised),
                 lambda proto: self._open(proto, optimised),
             )
-            kept = self._nested[optimised] = feeds, nested
-        return kept[1]
+            cached = self._nested[optimised] = feeds, nested
+        return cached[1]
 
 
 class OnnxRuntimeReference(_Running):

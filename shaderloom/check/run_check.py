@@ -99,9 +99,9 @@ class RunChecker(Observer):
             result.on_cpu = sum(entry[2] == "cpu" for entry in self._engine.program.placed())
         arrays = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
         self._expected.expect(arrays)
-        known = {name: array for name, array in arrays.items() if self._expected.knows(name)}
-        result.skipped = [name for name in outputs if name not in known]
-        final = [first.row(name, array) for name, array in known.items()]
+        comparable = {name: array for name, array in arrays.items() if self._expected.knows(name)}
+        result.skipped = [name for name in outputs if name not in comparable]
+        final = [first.row(name, array) for name, array in comparable.items()]
         if per_node or any(not row.difference.is_close for row in final):
             self._expected.expect(first.names)
             self._engine.observe(self._feeds, self)
@@ -173,16 +173,16 @@ class RunChecker(Observer):
                 row = looked[1].row(key[1], array, call, key[0])
             else:
                 row = self._compare(key, array, _maker(step, results[name]))
-            kept = self._rows.get(key)
-            if kept is not None and (not kept.difference.is_close or row.difference.is_close):
+            previous = self._rows.get(key)
+            if previous is not None and (not previous.difference.is_close or row.difference.is_close):
                 continue
             self._add(row)
             if row.difference.is_close or self._result.diagnosis is not None:
                 continue
-            if kept is None and looked is not None and call is not None:
+            if previous is None and looked is not None and call is not None:
                 self._diagnose(looked[1], row, looked[2])
             else:
-                self._result.diagnosis = self._not_a_kernel(step, row, was_right=kept is not None)
+                self._result.diagnosis = self._not_a_kernel(step, row, was_right=previous is not None)
 
     def _key(self, name: str, around: tuple[int, ...]) -> _Key | None:
         """Return the path and name of a value that a node computes; None for constants and for other values."""
@@ -207,11 +207,11 @@ class RunChecker(Observer):
 
     def _add(self, row: ComparedTensor) -> None:
         """Store a row; of two for one tensor the first differing one is kept, at the position of the first."""
-        kept = self._rows.get(row.key)
-        if kept is None:
+        previous = self._rows.get(row.key)
+        if previous is None:
             self._rows[row.key] = row
-        elif kept.difference.is_close and not row.difference.is_close:
-            self._rows[row.key] = replace(row, call=kept.call, kernel=kept.kernel, stage=kept.stage)
+        elif previous.difference.is_close and not row.difference.is_close:
+            self._rows[row.key] = replace(row, call=previous.call, kernel=previous.kernel, stage=previous.stage)
 
     # -- causes ----------------------------------------------------------------------------------------------------
 

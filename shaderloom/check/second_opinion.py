@@ -49,8 +49,8 @@ def _operands(
     constants: dict[str, Constant] = {}
     for name in dict.fromkeys(names_read(node)):
         home = expected.source.defining_graph(instance.graph, name)
-        where = None if home is None else expected.source.instance_of(home.path, instance.iterations)
-        if home is None or where is None:
+        producer_instance = None if home is None else expected.source.instance_of(home.path, instance.iterations)
+        if home is None or producer_instance is None:
             return None
         constant = home.sources.get(name)
         if home.outer is None and name in expected.feeds:
@@ -58,8 +58,8 @@ def _operands(
         elif constant is not None:
             constants[name] = constant
         else:
-            expected.expect([name], where)
-            value = expected.value(name, where)
+            expected.expect([name], producer_instance)
+            value = expected.value(name, producer_instance)
             if value is None:
                 return None
             values[name] = value

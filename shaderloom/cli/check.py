@@ -238,8 +238,8 @@ def _print(result: CheckResult, per_node: bool) -> None:
     for fault in result.indices:
         echo(f"index out of range{'' if fault.is_error else ' (no error)'}: {fault}{_at(fault.instance)}")
     for item in result.non_finite:
-        known = {None: "", True: "; so has the reference", False: "; the reference has none"}[item.expected]
-        echo(f"not finite: call {_call(item.call, item.stage)}, kernel {item.kernel} makes {item.what}{known}")
+        comparison = {None: "", True: "; so has the reference", False: "; the reference has none"}[item.expected]
+        echo(f"not finite: call {_call(item.call, item.stage)}, kernel {item.kernel} makes {item.what}{comparison}")
         echo(f"      tensor '{item.tensor}'{_at(item.instance)}: {', '.join(item.origins)}")
     if result.stages is not None:
         echo(

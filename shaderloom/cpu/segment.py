@@ -40,8 +40,8 @@ class SegmentSource:
         graph = onnx.GraphProto(name="segment")
         graph.node.extend(self.nodes)
         graph.input.extend(onnx.ValueInfoProto(name=name, type=kind) for name, kind in inputs.items())
-        made = {name for node in self.nodes for name in node.output}
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs if name in made)
+        produced = {name for node in self.nodes for name in node.output}
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in self.outputs if name in produced)
         for name, tensor in self.initializers.items():
             if name in read and name not in inputs:
                 graph.initializer.append(tensor)
@@ -69,13 +69,13 @@ class SegmentSource:
 
     def reads(self) -> list[str]:
         """Return the names that the segment reads from outside, dense initializers included."""
-        made: set[str] = set()
+        produced: set[str] = set()
         names: dict[str, None] = {}
         for node in self.nodes:
             for name in _names_read(node):
-                if name not in made and name not in dict(self.sparse):
+                if name not in produced and name not in dict(self.sparse):
                     names[name] = None
-            made.update(node.output)
+            produced.update(node.output)
         return list(names)
 
 
@@ -99,14 +99,14 @@ class CpuSegment:
         Initializers may be missing from ``values``.  ``outputs`` may name inputs, too, which are outputs of some
         models.
         """
-        given = {name: values[name] for name in self._reads if name in values}
-        types = {name: type_of(value, dict(self.source.types).get(name)) for name, value in given.items()}
+        feeds = {name: values[name] for name in self._reads if name in values}
+        types = {name: type_of(value, dict(self.source.types).get(name)) for name, value in feeds.items()}
         key = tuple((name, kind.SerializeToString()) for name, kind in types.items())
         runner = self._ready.get(key)
         if runner is None:
-            runner = self._ready[key] = self._open(types, given)
+            runner = self._ready[key] = self._open(types, feeds)
         computed = [name for name in self.source.outputs if name in self._computed]
-        results = runner.run(given, computed)
+        results = runner.run(feeds, computed)
         self.implementations = runner.implementations
         for name in outputs:
             if name not in results:

@@ -155,8 +155,8 @@ class _Cutter(Observer):
                 else "no loop runs one iteration after another there",
             )
         what = f"the node '{wanted.node}'" if wanted.node is not None else f"the kernel '{wanted.kernel}'"
-        where = "no stage" if wanted.stage is None else f"no call of stage {wanted.stage}"
-        return InputError(f"{where} has {what}", hint="profile and check name stages, kernels and nodes")
+        scope = "no stage" if wanted.stage is None else f"no call of stage {wanted.stage}"
+        return InputError(f"{scope} has {what}", hint="profile and check name stages, kernels and nodes")
 
 
 def _around(iterations: Sequence[int]) -> str:
@@ -181,8 +181,8 @@ def _no_kernel(node: str, placements: Sequence[Placement]) -> InputError:
             f"'{row.node}' runs on wgpu in parts that have other names, or only moves elements in another's kernel",
             hint="profile names the kernels of every stage",
         )
-    where = "runs on the cpu" if row.provider == "cpu" else "is computed without a kernel of a run"
-    return InputError(f"'{row.node}' cannot be cut out as a kernel: it {where} ({row.reason})")
+    explanation = "runs on the cpu" if row.provider == "cpu" else "is computed without a kernel of a run"
+    return InputError(f"'{row.node}' cannot be cut out as a kernel: it {explanation} ({row.reason})")
 
 
 def _find_call(plan: Plan, kernel: str | None, call: int | None) -> int:

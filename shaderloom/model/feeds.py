@@ -236,14 +236,14 @@ def _of_texts(port: DeclaredPort, value: Any) -> np.ndarray:
     """Return a string tensor as an array of ``str``, ``bytes`` decoded as UTF-8.  Raises :class:`InputError`."""
     array = np.asarray(value, dtype=object)
     texts = np.empty_like(array)
-    for where, each in np.ndenumerate(array):
+    for index, each in np.ndenumerate(array):
         try:
-            texts[where] = each.decode() if isinstance(each, bytes) else each
+            texts[index] = each.decode() if isinstance(each, bytes) else each
         except UnicodeDecodeError as error:
-            raise InputError(f"element {list(where)} is not UTF-8: {error.reason}", tensor=port.name) from None
-        if not isinstance(texts[where], str):
+            raise InputError(f"element {list(index)} is not UTF-8: {error.reason}", tensor=port.name) from None
+        if not isinstance(texts[index], str):
             raise InputError(
-                f"element {list(where)} has type {type(each).__name__}, expected strings",
+                f"element {list(index)} has type {type(each).__name__}, expected strings",
                 tensor=port.name,
                 hint="pass an array of str with dtype object",
             )

@@ -113,7 +113,7 @@ class Model:
 
             self.progress("reading the model", 0, 0)
             loader = self._loader
-            load = None if loader is None else lambda *where: load_whole(loader, *where)
+            load = None if loader is None else lambda *request: load_whole(loader, *request)
             self._imported = load_model(
                 self.file.content, load, keep_refused=True, max_nodes=self.caps.nodes, logits=self.options.logits
             )

@@ -98,17 +98,17 @@ class GeneralisedShape:
 
     def key(self, key: Key) -> Key | None:
         """Return ``key`` with symbols in place of sizes; None if its sizes are outside of their ranges."""
-        given = _sizes(key)
+        key_sizes = _sizes(key)
         values: dict[Symbol, int] = {}
         for (name, position), symbolic in self.sizes.items():
-            sizes = given.get(name, ())
+            sizes = key_sizes.get(name, ())
             if position >= len(sizes):
                 return None
             size = sizes[position] - symbolic.offset
             if values.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
                 return None
         return tuple(
-            (name, (*_kind(described), *self.replaced(name, given[name])) if name in given else described)
+            (name, (*_kind(described), *self.replaced(name, key_sizes[name])) if name in key_sizes else described)
             for name, described in key
         )
 

@@ -10,9 +10,9 @@ let current = 0; // index of the plan
 let busy = false;
 
 function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
 function tell(message, failed = false) {
@@ -74,11 +74,11 @@ async function runSample() {
   await session.prepare(current);
   tell("Running");
   const start = performance.now();
-  const found = await session.run(sample.inputs);
+  const results = await session.run(sample.inputs);
   const seconds = (performance.now() - start) / 1000;
   const rows = Object.entries(sample.outputs).map(([name, expected]) => {
-    const result = compare(found[name], expected, sample.tolerance);
-    return { name, expected, found: found[name], ...result };
+    const result = compare(results[name], expected, sample.tolerance);
+    return { name, expected, actual: results[name], ...result };
   });
   $("outputs").replaceChildren(outputTable(rows, sample.tolerance));
   const agree = rows.every((row) => row.agrees);
@@ -97,7 +97,7 @@ function outputTable(rows, tolerance) {
     element("td", { textContent: `${row.expected.dtype} ${dimsText(row.expected.dims)}` }),
     element("td", { textContent: Number.isFinite(row.error) ? row.error.toExponential(2) : row.reason }),
     element("td", { textContent: row.agrees ? "agrees" : "differs", className: row.agrees ? "good" : "bad" }),
-    element("td", {}, element("code", { textContent: preview(row.found) })),
+    element("td", {}, element("code", { textContent: preview(row.actual) })),
     element("td", {}, element("code", { textContent: preview(row.expected) })),
   ));
   const caption = element("caption", {
@@ -194,9 +194,9 @@ async function runPicture(file) {
   const feed = await pictureFeed(file, dims, Object.values(PIXEL_VALUES)[$("values").value], $("seen"));
   $("seen").hidden = false;
   const start = performance.now();
-  const found = await session.run({ [name]: feed });
+  const results = await session.run({ [name]: feed });
   const seconds = (performance.now() - start) / 1000;
-  $("picture-outputs").replaceChildren(...Object.entries(found).map(([output, tensor]) => showOutput(output, tensor)));
+  $("picture-outputs").replaceChildren(...Object.entries(results).map(([output, tensor]) => showOutput(output, tensor)));
   return `Ran ${file.name} in ${seconds.toFixed(2)} s`;
 }
 

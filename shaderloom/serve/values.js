@@ -5,18 +5,18 @@
  * expected magnitude (at least 1), integers and bools exactly. {agrees, error, reason}: error is infinite where only
  * `reason` says what is wrong.
  */
-export function compare(found, expected, tolerance) {
+export function compare(actual, expected, tolerance) {
   const refuse = (reason) => ({ agrees: false, error: Infinity, reason });
-  if (!found) return refuse("missing");
-  if (found.dtype !== expected.dtype || found.dims.join() !== expected.dims.join()) {
-    return refuse(`is ${found.dtype} ${found.dims.join("×")}`);
+  if (!actual) return refuse("missing");
+  if (actual.dtype !== expected.dtype || actual.dims.join() !== expected.dims.join()) {
+    return refuse(`is ${actual.dtype} ${actual.dims.join("×")}`);
   }
   if (!expected.dtype.includes("float")) {
     let wrong = 0;
-    for (let index = 0; index < expected.data.length; index++) wrong += found.data[index] !== expected.data[index];
+    for (let index = 0; index < expected.data.length; index++) wrong += actual.data[index] !== expected.data[index];
     return wrong ? refuse(`${wrong} of ${expected.data.length} elements differ`) : { agrees: true, error: 0 };
   }
-  const [left, right] = [floats(found), floats(expected)];
+  const [left, right] = [floats(actual), floats(expected)];
   let largest = 1, error = 0, other = 0;
   for (let index = 0; index < right.length; index++) {
     if (!Number.isFinite(right[index])) {

@@ -213,8 +213,8 @@ class InferenceSession(OrtSession):
         that do not fit the model; the session stays usable.
         """
         names = list(output_names or self._output_names)
-        given = isinstance(outputs, dict) and isinstance(input_feed, dict)
-        if given and outputs and run_options is None and not (self._closed or self._trace) and list(outputs) == names:
+        by_name = isinstance(outputs, dict) and isinstance(input_feed, dict)
+        if by_name and outputs and run_options is None and not (self._closed or self._trace) and list(outputs) == names:
             replayed = self._chain.try_replay(input_feed, outputs)
             if replayed is not None:
                 return [replayed[name] for name in names]

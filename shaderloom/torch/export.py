@@ -122,9 +122,11 @@ def _input_names(signature: Any) -> list[str]:
 def _names_of_dims(graph: Any, dims: Sequence[Any]) -> dict[str, str]:
     """Return for dimensions of the graph's inputs the names that the caller gave them."""
     names: dict[str, str] = {}
-    for port, given in zip(graph.inputs, dims):
+    for port, caller_dims in zip(graph.inputs, dims):
         entries = (
-            given.items() if isinstance(given, Mapping) else enumerate(given if isinstance(given, Sequence) else ())
+            caller_dims.items()
+            if isinstance(caller_dims, Mapping)
+            else enumerate(caller_dims if isinstance(caller_dims, Sequence) else ())
         )
         for axis, dim in entries:
             name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)

@@ -48,7 +48,9 @@ def _build(context: GroupContext) -> BuiltKernel:
     row, column = unflatten(thread, [rows.rows, rows.columns])
     stored = node.output.shape[attributes.axis]
     rank = ex.as_index(ex.register("rank", "i32"), 0, max(ix.bounds(stored)[1] - 1, 0))
-    kept = tuple(rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(coordinates))
+    result_coordinates = tuple(
+        rank if axis == attributes.axis else coordinate for axis, coordinate in enumerate(coordinates)
+    )
     wgsl_type = WGSL_TYPES[value.dtype]
     both = (("one", wgsl_type), ("other", wgsl_type))
     hooks = [
@@ -63,7 +65,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             1,
             (("rank", "i32"), ("place", "i32")),
             None,
-            context.results.stores(kept, ex.register("place", "i32")),
+            context.results.stores(result_coordinates, ex.register("place", "i32")),
         ),
     ]
     config = RankConfig()

@@ -56,7 +56,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     config = ArgReduceConfig(*shared)
     coordinates = rows.coordinates()
     value = context.operands.read(operand, coordinates)
-    kept = [
+    result_coordinates = [
         (0 if axis == attributes.axis else coordinate)
         for axis, coordinate in enumerate(coordinates)
         if attributes.keepdims or axis != attributes.axis
@@ -67,7 +67,7 @@ def _build(context: GroupContext) -> BuiltKernel:
         *rows.find_hooks(),
         Hook("element", (*rows.names, "column"), 1, (), value),
         Hook("replaces", (), 1, (("later", wgsl_type), ("earlier", wgsl_type)), _replaces(value.dtype, attributes)),
-        Hook("store", rows.names, 1, (("place", "i32"),), None, context.results.stores(kept, place)),
+        Hook("store", rows.names, 1, (("place", "i32"),), None, context.results.stores(result_coordinates, place)),
     ]
     size = config.rows * config.strips
     element_bytes = 8 if wgsl_type.startswith("vec2") else 4

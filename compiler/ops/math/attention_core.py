@@ -49,13 +49,13 @@ def attended_keys(
     after: int = -1,
 ) -> Value:
     """Build the mask that :class:`AttendedKeysAttributes` defines; offsets and lengths have one number per sequence."""
-    given = offsets if offsets is not None else lengths
+    per_sequence = offsets if offsets is not None else lengths
     return builder.op(
         "AttendedKeys",
         offsets,
         lengths,
         domain="loom",
-        batch=1 if given is None else given.shape[0],
+        batch=1 if per_sequence is None else per_sequence.shape[0],
         queries=queries,
         keys=keys,
         offset=offset,

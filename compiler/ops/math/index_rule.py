@@ -29,17 +29,17 @@ class WrongIndices:
     count: int
 
 
-def check_known_indices(node: Node, rule: Indices, *, every_size: bool = False) -> None:
+def check_static_indices(node: Node, rule: Indices, *, every_size: bool = False) -> None:
     """Raise :class:`ShapeError` for known indices that are out of range for every size that is declared.
 
     With ``every_size`` for those that are out of range for one of them, or may be: they may be symbolic, too.
     """
     operand = node.optional(rule.position)
-    known = None if operand is None else operand.static_value
-    if known is None or known.size == 0:
+    indices = None if operand is None else operand.static_value
+    if indices is None or indices.size == 0:
         return
     sizes = rule.sizes(node)
-    columns = known.reshape(-1, max(len(sizes), 1)).T
+    columns = indices.reshape(-1, max(len(sizes), 1)).T
     for column, size in zip(columns, sizes):
         most = ix.bounds(size)[0 if every_size else 1]
         plain = np.array([element for element in column if not isinstance(element, ix.Index)], np.int64)

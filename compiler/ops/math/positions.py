@@ -37,10 +37,10 @@ def run_time_index(value: Expr, size: Dim) -> Dim:
     number = ex.cast(value, "i32")
     zero = ex.const(0, "i32")
     if number.op == "const":
-        known = ex.coordinate(ix.add(size, number.payload)) if number.payload < 0 else number
-        if known.op == "coordinate":
-            return known.payload
-        number = known
+        wrapped = ex.coordinate(ix.add(size, number.payload)) if number.payload < 0 else number
+        if wrapped.op == "coordinate":
+            return wrapped.payload
+        number = wrapped
     else:
         number = ex.select(ex.compare("lt", number, zero), number + ex.coordinate(size), number)
     last = ix.add(size, -1)

@@ -76,9 +76,9 @@ def resolve_pads(
         if stride == 1:
             total = dilated(extent, dilation) - 1
         else:
-            known = checks.concrete(node, size, "a spatial size under auto_pad with strides")
-            windows = -(-known // stride)
-            total = max((windows - 1) * stride + dilated(extent, dilation) - known, 0)
+            static_size = checks.concrete(node, size, "a spatial size under auto_pad with strides")
+            windows = -(-static_size // stride)
+            total = max((windows - 1) * stride + dilated(extent, dilation) - static_size, 0)
         small = total // 2
         begin = small if auto_pad == "SAME_UPPER" else total - small
         begins.append(begin)

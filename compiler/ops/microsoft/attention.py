@@ -50,12 +50,12 @@ def _shaped_mask(builder: Builder, node: Node, mask: Value, batch: Dim, queries:
         return attended_keys(builder, queries, keys, lengths=mask)
     double = ix.multiply(batch, 2)
     if mask.shape in ((double,), (ix.add(ix.multiply(batch, 3), 2),)):
-        kept = attended_keys(builder, queries, keys, lengths=part(builder, mask, 0, 0, batch))
+        attended = attended_keys(builder, queries, keys, lengths=part(builder, mask, 0, 0, batch))
         if mask.shape != (double,):
-            return kept
+            return attended
         starts = view(builder, part(builder, mask, 0, batch, batch), batch, 1, 1, 1)
         numbers = builder.op("Range", *(integer(builder, size) for size in (0, keys, 1)))
-        return builder.op("And", kept, builder.op("LessOrEqual", starts, numbers))
+        return builder.op("And", attended, builder.op("LessOrEqual", starts, numbers))
     shape = {
         (batch, keys): (batch, 1, 1, keys),
         (batch, queries, keys): (batch, 1, queries, keys),
@@ -73,10 +73,10 @@ def _padding_bias(builder: Builder, node: Node, mask: Value | None, batch: Dim, 
     """Build the addends of the scores that mask padding keys by ``mask_filter_value``; none without a mask."""
     if mask is None:
         return []
-    kept = _shaped_mask(builder, node, mask, batch, queries, keys)
+    attended = _shaped_mask(builder, node, mask, batch, queries, keys)
     numbers = (0.0, node.attributes.mask_filter_value)
     zero, filtered = (builder.constant(np.array(number, np.float32)) for number in numbers)
-    return [builder.op("Where", kept, zero, filtered)]
+    return [builder.op("Where", attended, zero, filtered)]
 
 
 def _causal(builder: Builder, node: Node, queries: Dim, keys: Dim, past: Dim) -> list[Value]:

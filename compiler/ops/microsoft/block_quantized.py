@@ -129,12 +129,12 @@ def _infer_matmul_nbits(node: Node) -> Inferred:
 
 def _zero_points(builder: Builder, node: Node, position: int, rows: int, blocks: int, bits: int) -> Value:
     """Build one zero point for each block: packed like the weight, in the type of the scales, or half of the range."""
-    given = node.optional(position)
-    if given is None:
+    zero_points = node.optional(position)
+    if zero_points is None:
         return builder.constant(np.array(1 << (bits - 1), np.uint8))
-    if given.dtype.is_float:
-        return builder.op("Reshape", given, builder.constant(_ints(rows, blocks)))
-    packed = builder.op("Reshape", given, builder.constant(_ints(rows, -(-blocks * bits // 8))))
+    if zero_points.dtype.is_float:
+        return builder.op("Reshape", zero_points, builder.constant(_ints(rows, blocks)))
+    packed = builder.op("Reshape", zero_points, builder.constant(_ints(rows, -(-blocks * bits // 8))))
     return unpacked(builder, packed, bits, blocks)
 
 

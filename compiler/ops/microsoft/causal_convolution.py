@@ -91,10 +91,10 @@ def _infer(node: Node) -> Inferred:
     sizes, value = _sizes(node), node.operand(0)
     state = _state_shape(node, sizes)
     for position, what, wanted in ((2, "bias", (sizes.channels,)), (3, "past_state", state)):
-        given = node.optional(position)
-        if given is not None:
-            reason = f"{what} of shape {checks.describe_shape(given.shape)}, not {checks.describe_shape(wanted)}"
-            checks.require(given.shape == wanted, node, reason)
+        operand = node.optional(position)
+        if operand is not None:
+            reason = f"{what} of shape {checks.describe_shape(operand.shape)}, not {checks.describe_shape(wanted)}"
+            checks.require(operand.shape == wanted, node, reason)
     checks.require_same_type(node, [each for each in node.inputs if each is not None])
     return [(value.dtype, value.shape), (value.dtype, state)]
 

@@ -176,9 +176,9 @@ def _normalised(builder: Builder, value: Value) -> Value:
 def _decay(builder: Builder, node: Node, sizes: _Sizes) -> Value:
     """Build the factors [batch, steps, heads, keys] of the state."""
     attributes: GatedDeltaNetAttributes = node.attributes
-    given = in_type(builder, node.operand(_DECAY), FLOAT32)
-    own = sizes.keys if given.rank > len(sizes.tokens) + 1 else 1
-    value = view(builder, given, sizes.batch, sizes.steps, sizes.heads, own)
+    gates = in_type(builder, node.operand(_DECAY), FLOAT32)
+    own = sizes.keys if gates.rank > len(sizes.tokens) + 1 else 1
+    value = view(builder, gates, sizes.batch, sizes.steps, sizes.heads, own)
     if attributes.gate_activation != "none":
         bias = node.operand(_BIAS)
         each = ix.number(ix.product(list(bias.shape))) // sizes.heads
@@ -203,9 +203,9 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     decay = _decay(builder, node, sizes) if "gated" in rule else None
     rate = None
     if "delta" in rule:
-        given = in_type(builder, node.operand(_RATE), FLOAT32)
-        given = builder.op("Sigmoid", given) if attributes.beta_activation == "sigmoid" else given
-        rate = view(builder, given, sizes.batch, sizes.steps, sizes.heads)
+        beta = in_type(builder, node.operand(_RATE), FLOAT32)
+        beta = builder.op("Sigmoid", beta) if attributes.beta_activation == "sigmoid" else beta
+        rate = view(builder, beta, sizes.batch, sizes.steps, sizes.heads)
     before = None if state is None else transposed(builder, state, 0, 1, 3, 2)
     operands = [query, shared(builder, key, sizes.heads), value, before, decay, rate]
     scale = attributes.scale or 1.0 / math.sqrt(sizes.keys)

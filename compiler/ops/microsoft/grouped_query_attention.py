@@ -160,19 +160,19 @@ def _positions(builder: Builder, node: Node, valid: Value, sizes: _GroupedSizes)
 
     Of the explicit positions of a prompt only the first is used, for all tokens.
     """
-    given, is_prompt = node.optional(9), sizes.is_prompt
-    if given is not None and is_prompt is False:
-        return given
+    position_ids, is_prompt = node.optional(9), sizes.is_prompt
+    if position_ids is not None and is_prompt is False:
+        return position_ids
     steps = builder.op("Range", *(integer(builder, size) for size in (0, sizes.queries, 1)))
-    if given is None:
+    if position_ids is None:
         first = view(builder, valid, sizes.batch, 1)
     else:
-        first = builder.op("Cast", part(builder, part(builder, given, 0, 0, 1), 1, 0, 1), to=INT32.onnx)
+        first = builder.op("Cast", part(builder, part(builder, position_ids, 0, 0, 1), 1, 0, 1), to=INT32.onnx)
     moved = builder.op("Add", first, steps)
     positions = builder.op("Broadcast", moved, domain="loom", shape=(sizes.batch, sizes.queries))
-    if given is None or is_prompt is not None:
+    if position_ids is None or is_prompt is not None:
         return positions
-    return builder.op("Where", _is_prompt(builder, sizes), positions, builder.op("Cast", given, to=INT32.onnx))
+    return builder.op("Where", _is_prompt(builder, sizes), positions, builder.op("Cast", position_ids, to=INT32.onnx))
 
 
 def _is_prompt(builder: Builder, sizes: _GroupedSizes) -> Value:
@@ -279,9 +279,9 @@ def _sink(builder: Builder, node: Node) -> Value | None:
 
     It is that of each head (input 11), or 0 with ``smooth_softmax``.
     """
-    given = node.optional(11)
-    if given is not None:
-        return builder.op("Cast", view(builder, given, 1, node.attributes.num_heads, 1, 1), to=1)
+    head_sink = node.optional(11)
+    if head_sink is not None:
+        return builder.op("Cast", view(builder, head_sink, 1, node.attributes.num_heads, 1, 1), to=1)
     return builder.constant(np.zeros((1, 1, 1, 1), np.float32)) if node.attributes.smooth_softmax > 0 else None
 
 

@@ -118,9 +118,9 @@ def _operands(builder: Builder, node: Node, sizes: _Sizes) -> list[Value | None]
     value = view(builder, node.operand(2), *steps, sizes.heads, sizes.values)
     decay = rate = None
     if "gated" in rule:
-        given = builder.op("Exp", node.operand(4))
-        own = ix.number(given.shape[2]) // sizes.heads
-        decay = view(builder, given, *steps, sizes.heads, own)
+        factors = builder.op("Exp", node.operand(4))
+        own = ix.number(factors.shape[2]) // sizes.heads
+        decay = view(builder, factors, *steps, sizes.heads, own)
         if own != sizes.keys:
             decay = repeated(builder, decay, 3, sizes.keys, sizes.keys)
     if "delta" in rule:

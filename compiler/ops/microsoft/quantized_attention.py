@@ -31,8 +31,8 @@ def _infer(node: Node) -> Inferred:
     results = infer_projected(node, node.optional(8), FLOAT32)
     columns = node.operand(1).shape[1]
     for position, count in ((3, 1), (6, 1), (4, columns), (7, columns)):
-        given = node.optional(position)
-        fits = given is None or ix.product(given.shape) in (1, count)
+        operand = node.optional(position)
+        fits = operand is None or ix.product(operand.shape) in (1, count)
         checks.require(fits, node, f"input {position} has neither one number nor one for each column")
     return results
 
@@ -41,8 +41,8 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     value, weight = node.operand(0), node.operand(1)
 
     def parameter(position: int) -> Value:
-        given = node.operand(position)
-        return builder.op("Squeeze", given) if given.rank == 1 and ix.product(given.shape) == 1 else given
+        operand = node.operand(position)
+        return builder.op("Squeeze", operand) if operand.rank == 1 and ix.product(operand.shape) == 1 else operand
 
     zeros = [None if node.optional(position) is None else parameter(position) for position in (6, 7)]
     left, right = (value, parameter(3), zeros[0]), (weight, parameter(4), zeros[1])

@@ -54,11 +54,11 @@ def _infer_gemm(node: Node) -> Inferred:
     inner, n = reversed(right.shape) if attributes.transB else right.shape
     checks.require(ix.equal(k, inner), node, f"inner sizes {ix.text(k)} and {ix.text(inner)}")
     for position in (1, 2):
-        given = ix.product(node.operand(position).shape)
-        checks.require(given == 1, node, f"input {position} must be one number")
+        count = ix.product(node.operand(position).shape)
+        checks.require(count == 1, node, f"input {position} must be one number")
     for position in (4, 5):
-        given = ix.product(node.operand(position).shape)
-        fits = given == 1 or ix.equal(given, n)
+        count = ix.product(node.operand(position).shape)
+        fits = count == 1 or ix.equal(count, n)
         checks.require(fits, node, f"input {position} has neither one number nor one for each column")
     zero = node.optional(8)
     checks.require(

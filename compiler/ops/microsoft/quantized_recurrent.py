@@ -49,8 +49,8 @@ def _without_padding(builder: Builder, node: Node, layer: Layer, rows: Value) ->
     number = builder.op("CumSum", ones, builder.constant(np.asarray(0, np.int64)))
     longest = builder.op("ReduceMax", lengths, keepdims=0)
     steps = view(builder, rows, layer.steps, layer.batch, layer.inputs)
-    kept = builder.op("Where", builder.op("LessOrEqual", number, longest), steps, builder.scalar(0.0, rows))
-    return view(builder, kept, *rows.shape)
+    masked = builder.op("Where", builder.op("LessOrEqual", number, longest), steps, builder.scalar(0.0, rows))
+    return view(builder, masked, *rows.shape)
 
 
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:

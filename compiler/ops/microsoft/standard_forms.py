@@ -26,7 +26,7 @@ def _attributes(node: Node) -> dict[str, Any]:
 
 def _rename(name: str, standard: str, domain: str = "", **more: Any) -> None:
     """Register ``name`` as the operator ``standard`` of ``domain``, with its attributes."""
-    known = registry.get(standard, domain)
+    definition = registry.get(standard, domain)
 
     def expand(builder: Builder, node: Node) -> Sequence[Value]:
         return [builder.op(standard, *node.inputs, domain=domain, **_attributes(node))]
@@ -34,13 +34,13 @@ def _rename(name: str, standard: str, domain: str = "", **more: Any) -> None:
     register(
         name=name,
         domain="com.microsoft",
-        infer=known.infer,
-        attributes=known.attributes,
+        infer=definition.infer,
+        attributes=definition.attributes,
         expand=expand,
-        fold=known.fold,
-        indices=known.indices,
-        types=known.types,
-        static_inputs=known.static_inputs,
+        fold=definition.fold,
+        indices=definition.indices,
+        types=definition.types,
+        static_inputs=definition.static_inputs,
         **more,
     )
 
@@ -56,9 +56,9 @@ _rename("TransposeMatMul", "FusedMatMul", "com.microsoft")
 
 
 def _new_axis(node: Node) -> int:
-    given = checks.static_elements(node, node.operand(1), "axis").reshape(-1)
-    checks.require(given.size == 1, node, f"the axis is one number, not {given.size}")
-    axis = int(given[0])
+    elements = checks.static_elements(node, node.operand(1), "axis").reshape(-1)
+    checks.require(elements.size == 1, node, f"the axis is one number, not {elements.size}")
+    axis = int(elements[0])
     return checks.normalise_axis(node, axis, node.operand(0).rank + 1)
 
 

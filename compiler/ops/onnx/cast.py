@@ -90,7 +90,7 @@ def _element(node: Node, args: Sequence[Expr]) -> Expr:
     )
 
 
-def cast_known(
+def cast_static(
     operand: np.ndarray, source: DType, target: DType, saturate: bool = True, round_mode: str = "up"
 ) -> np.ndarray:
     """Cast known elements. Raise :class:`Undecidable` where symbolic integers have no form in the type."""
@@ -123,13 +123,13 @@ def cast_known(
 def _fold_cast(node: Node, operand: np.ndarray) -> np.ndarray:
     attributes: CastAttributes = node.attributes
     target = dtypes.from_onnx(attributes.to)
-    return cast_known(operand, node.operand(0).dtype, target, bool(attributes.saturate), attributes.round_mode)
+    return cast_static(operand, node.operand(0).dtype, target, bool(attributes.saturate), attributes.round_mode)
 
 
 def _fold_cast_like(node: Node, operand: np.ndarray, _: np.ndarray) -> np.ndarray:
     attributes: CastLikeAttributes = node.attributes
     source, target = node.operand(0).dtype, node.operand(1).dtype
-    return cast_known(operand, source, target, bool(attributes.saturate), attributes.round_mode)
+    return cast_static(operand, source, target, bool(attributes.saturate), attributes.round_mode)
 
 
 register(

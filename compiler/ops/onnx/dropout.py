@@ -40,8 +40,8 @@ def _expand_dropout(builder: Builder, node: Node) -> Sequence[Value]:
     data = node.operand(0)
     if is_training(node):
         return _drop(builder, node)
-    kept = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
-    mask = builder.op("Expand", kept, builder.op("Shape", data))
+    mask_element = builder.scalar(1.0, data) if node.attributes.mask_of_data else builder.constant(np.asarray(True))
+    mask = builder.op("Expand", mask_element, builder.op("Shape", data))
     return [builder.op("Identity", data), mask]
 
 
@@ -52,8 +52,8 @@ def _drop(builder: Builder, node: Node) -> Sequence[Value]:
     seed = None if node.attributes.seed is None else float(node.attributes.seed)
     drawn = builder.op("RandomUniform", shape=data.shape, seed=seed)
     mask = builder.op("GreaterOrEqual", drawn, ratio)
-    kept = builder.op("Sub", builder.constant(np.asarray(1, np.float32)), ratio)
-    scaled = builder.op("Div", in_type(builder, data, dtypes.FLOAT32), kept)
+    keep_probability = builder.op("Sub", builder.constant(np.asarray(1, np.float32)), ratio)
+    scaled = builder.op("Div", in_type(builder, data, dtypes.FLOAT32), keep_probability)
     zero = builder.constant(np.asarray(0, np.float32))
     return [in_type(builder, builder.op("Where", mask, scaled, zero), data.dtype), mask]
 

@@ -141,16 +141,16 @@ class _Contraction:
         if len(distinct) < len(labels):
             axes = tuple(distinct.index(label) for label in labels)
             value = self.builder.op("Diagonal", value, domain="loom", axes=axes)
-        kept = [axis for axis, label in enumerate(distinct) if value.shape[axis] == self.sizes[label]]
-        if len(kept) < value.rank:
-            shape = tuple(value.shape[axis] for axis in kept)
+        full_axes = [axis for axis, label in enumerate(distinct) if value.shape[axis] == self.sizes[label]]
+        if len(full_axes) < value.rank:
+            shape = tuple(value.shape[axis] for axis in full_axes)
             value = self.builder.op("View", value, domain="loom", shape=shape)
-        return self.summed(_Term(value, tuple(distinct[axis] for axis in kept)), wanted)
+        return self.summed(_Term(value, tuple(distinct[axis] for axis in full_axes)), wanted)
 
     def summed(self, term: _Term, wanted: set[str]) -> _Term:
         axes = [axis for axis, label in enumerate(term.labels) if label not in wanted]
-        kept = tuple(label for label in term.labels if label in wanted)
-        return _Term(reduce(self.builder, term.value, "sum", axes, keepdims=False), kept) if axes else term
+        remaining = tuple(label for label in term.labels if label in wanted)
+        return _Term(reduce(self.builder, term.value, "sum", axes, keepdims=False), remaining) if axes else term
 
     def ordered(self, term: _Term, labels: Labels) -> Value:
         """Transpose the tensor to the order of ``labels``."""

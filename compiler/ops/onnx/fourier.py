@@ -323,14 +323,14 @@ def _runs(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return position, first[position] + within
 
 
-def _mel_known(node: Node, position: int) -> float:
-    known = checks.static_elements(node, node.operand(position), f"input {position}")
-    checks.require(known.size == 1, node, f"input {position} is one number")
-    return float(known.reshape(-1)[0])
+def _static_number(node: Node, position: int) -> float:
+    elements = checks.static_elements(node, node.operand(position), f"input {position}")
+    checks.require(elements.size == 1, node, f"input {position} is one number")
+    return float(elements.reshape(-1)[0])
 
 
 def _infer_mel(node: Node) -> Inferred:
-    bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
+    bins, length, rate, low, high = (_static_number(node, position) for position in range(5))
     bins, length, rate = int(bins), int(length), int(rate)
     checks.require(bins > 0 and length > 0 and rate > 0, node, f"{bins} bins, {length} points, {rate} samples a second")
     # the highest corner is a row of the result
@@ -340,7 +340,7 @@ def _infer_mel(node: Node) -> Inferred:
 
 
 def _expand_mel(builder: Builder, node: Node) -> Sequence[Value]:
-    bins, length, rate, low, high = (_mel_known(node, position) for position in range(5))
+    bins, length, rate, low, high = (_static_number(node, position) for position in range(5))
     matrix = mel_matrix(int(bins), int(length), int(rate), low, high)
     return [in_type(builder, builder.constant(matrix), dtypes.from_onnx(node.attributes.output_datatype))]
 

@@ -23,9 +23,9 @@ from ..registry import Indices, Inferred, Read, register
 
 def _read_index(node: Node, read: Read, coordinates: Sequence[Dim], size: Dim) -> Dim:
     """Return the index at ``coordinates`` of input 1; a single index known at compile time needs no read."""
-    known = node.operand(1).static_value
-    if known is not None and known.size == 1:
-        element = known.reshape(-1)[0]
+    indices = node.operand(1).static_value
+    if indices is not None and indices.size == 1:
+        element = indices.reshape(-1)[0]
         if isinstance(element, ix.Index):
             element = ix.add(element, size) if ix.less(element, 0) else element
             return ix.minimum(element, ix.add(size, -1))
@@ -264,8 +264,8 @@ def _read_trilu(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
 def _fold_trilu(node: Node, data: np.ndarray, *_: np.ndarray) -> np.ndarray:
     row, column = np.indices(data.shape[-2:])
     k = checks.concrete(node, _diagonal(node), "k of Trilu")
-    kept = column >= row + k if node.attributes.upper else column <= row + k
-    return np.where(kept, data, data.dtype.type(0) if data.dtype != object else 0)
+    in_triangle = column >= row + k if node.attributes.upper else column <= row + k
+    return np.where(in_triangle, data, data.dtype.type(0) if data.dtype != object else 0)
 
 
 register(

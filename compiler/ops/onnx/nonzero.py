@@ -101,10 +101,10 @@ def positions(builder: SplitBuilder, value: str) -> str:
 
 
 def _nonzero_indices(node: Node) -> np.ndarray:
-    known = checks.static_elements(node, node.operand(0), "how many elements are not zero")
-    if checks.is_symbolic(known):
+    elements = checks.static_elements(node, node.operand(0), "how many elements are not zero")
+    if checks.is_symbolic(elements):
         raise NotKnownError("how many elements are not zero must be known", origin=node.origin)
-    return np.array(np.nonzero(np.atleast_1d(known)), np.int64)
+    return np.array(np.nonzero(np.atleast_1d(elements)), np.int64)
 
 
 def _infer_nonzero(node: Node) -> Inferred:

@@ -166,8 +166,8 @@ class CenterCropPadAttributes:
 def _centered_shape(node: Node) -> list[Dim]:
     shape = list(node.operand(0).shape)
     sizes = checks.static_dims(node, 1, "the shape of CenterCropPad")
-    given = node.attributes.axes
-    axes = checks.normalise_axes(node, range(len(shape)) if given is None else given, len(shape))
+    attribute = node.attributes.axes
+    axes = checks.normalise_axes(node, range(len(shape)) if attribute is None else attribute, len(shape))
     checks.require(len(sizes) == len(axes), node, f"{len(sizes)} sizes for {len(axes)} axes")
     for axis, size in zip(axes, sizes):
         shape[axis] = size

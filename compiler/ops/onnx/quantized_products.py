@@ -50,32 +50,32 @@ def _of_filters(builder: Builder, parameter: Value | None, rank: int) -> Value |
 def _vectors(node: Node, parameters: Sequence[int]) -> Iterator[tuple[int, Value]]:
     """Yield those of the parameters, with their positions, that are present and have more than one number."""
     for position in parameters:
-        given = node.optional(position)
-        if given is not None and given.rank and ix.product(given.shape) != 1:
-            yield position, given
+        parameter = node.optional(position)
+        if parameter is not None and parameter.rank and ix.product(parameter.shape) != 1:
+            yield position, parameter
 
 
 def check_left(node: Node, left: int, parameters: Sequence[int]) -> None:
     value = node.operand(left)
-    for position, given in _vectors(node, parameters):
-        if given.rank == 1:
-            fits = value.rank >= 2 and ix.equal(given.shape[0], value.shape[-2])
+    for position, parameter in _vectors(node, parameters):
+        if parameter.rank == 1:
+            fits = value.rank >= 2 and ix.equal(parameter.shape[0], value.shape[-2])
         else:
-            fits = checks.broadcast_shapes(node, [value.shape, given.shape]) == value.shape
+            fits = checks.broadcast_shapes(node, [value.shape, parameter.shape]) == value.shape
         checks.require(fits, node, f"input {position} has neither one number nor one for each row")
 
 
 def check_right(node: Node, right: int, parameters: Sequence[int]) -> None:
     value = node.operand(right)
-    for position, given in _vectors(node, parameters):
-        fits = checks.broadcast_shapes(node, [value.shape, given.shape]) == value.shape
+    for position, parameter in _vectors(node, parameters):
+        fits = checks.broadcast_shapes(node, [value.shape, parameter.shape]) == value.shape
         checks.require(fits, node, f"input {position} has neither one number nor one for each column")
 
 
 def _check_channels(node: Node, weight: int, parameters: Sequence[int]) -> None:
     value = node.operand(weight)
-    for position, given in _vectors(node, parameters):
-        fits = given.rank == 1 and ix.equal(given.shape[0], value.shape[0])
+    for position, parameter in _vectors(node, parameters):
+        fits = parameter.rank == 1 and ix.equal(parameter.shape[0], value.shape[0])
         checks.require(fits, node, f"input {position} has neither one number nor one for each output channel")
 
 

@@ -90,9 +90,9 @@ register(
 
 def _seed(node: Node) -> int:
     """Return the bits of the seed, or a number that is unique to the node within the model."""
-    given = node.attributes.seed
-    if given is not None:
-        return int(np.float32(given).view(np.uint32))
+    seed = node.attributes.seed
+    if seed is not None:
+        return int(np.float32(seed).view(np.uint32))
     return (1 + (node.origin.index if node.origin else 0)) * _STEP & 0xFFFFFFFF
 
 

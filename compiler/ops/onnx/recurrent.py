@@ -217,12 +217,10 @@ def layer_of(node: Node, kind: str, weight_axis: int = 2) -> Layer:
     if kind == "lstm":
         optional |= {6: state, 7: (directions, ix.multiply(units, 3))}
     for position, fitting in optional.items():
-        given = node.optional(position)
-        if given is not None:
-            text = (
-                f"input {position} of shape {checks.describe_shape(given.shape)}, not {checks.describe_shape(fitting)}"
-            )
-            checks.require(given.shape == fitting, node, text)
+        operand = node.optional(position)
+        if operand is not None:
+            actual, needed = checks.describe_shape(operand.shape), checks.describe_shape(fitting)
+            checks.require(operand.shape == fitting, node, f"input {position} of shape {actual}, not {needed}")
     return Layer(kind, directions, steps, batch, inputs, units)
 
 

@@ -64,7 +64,7 @@ class ResizeAttributes:
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def _known_floats(node: Node, position: int) -> list[float] | None:
+def _static_floats(node: Node, position: int) -> list[float] | None:
     """Return the elements of an optional input; None where it is omitted or empty."""
     value = node.optional(position)
     if value is None:
@@ -82,12 +82,14 @@ def resized_axes(node: Node) -> dict[int, ResizedAxis]:
     order = checks.normalise_axes(node, axes, len(shape))
     rois = [(0.0, 1.0)] * len(order)
     if attributes.coordinate_transformation_mode == "tf_crop_and_resize":
-        given = _known_floats(node, 1)
-        checks.require(given is not None and len(given) == 2 * len(order), node, "roi needs two numbers for each axis")
-        assert given is not None
-        checks.require(all(map(math.isfinite, given)), node, "roi needs finite numbers")
-        rois = list(zip(given[: len(order)], given[len(order) :]))
-    scales = _known_floats(node, 2)
+        corners = _static_floats(node, 1)
+        checks.require(
+            corners is not None and len(corners) == 2 * len(order), node, "roi needs two numbers for each axis"
+        )
+        assert corners is not None
+        checks.require(all(map(math.isfinite, corners)), node, "roi needs finite numbers")
+        rois = list(zip(corners[: len(order)], corners[len(order) :]))
+    scales = _static_floats(node, 2)
     if scales is not None:
         checks.require(len(scales) == len(order), node, f"{len(scales)} scales for {len(order)} axes")
         checks.require(all(scale > 0 for scale in scales), node, "a scale of Resize is not positive")
@@ -287,7 +289,7 @@ class UpsampleAttributes:
 
 def _infer_upsample(node: Node) -> Inferred:
     value = node.operand(0)
-    scales = _known_floats(node, 1)
+    scales = _static_floats(node, 1)
     checks.require(scales is not None and len(scales) == value.rank, node, "Upsample needs one scale for each axis")
     assert scales is not None
     return [(value.dtype, tuple(_scaled(node, size, scale) for size, scale in zip(value.shape, scales)))]

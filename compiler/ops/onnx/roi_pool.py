@@ -92,8 +92,8 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
         axes, order = ((1, 4), 2) if vertical else ((1, 2), 3)
         mask = builder.op("Unsqueeze", inside, builder.constant(np.array(axes, np.int64)))
         spread = builder.op("Unsqueeze", value, builder.constant(np.array([order], np.int64)))
-        kept = builder.op("Where", mask, spread, lowest)
-        value = reduce(builder, kept, "max", (3 if vertical else 4,), keepdims=False)
+        masked = builder.op("Where", mask, spread, lowest)
+        value = reduce(builder, masked, "max", (3 if vertical else 4,), keepdims=False)
     empty = builder.op("Equal", value, lowest)
     return [builder.op("Where", empty, builder.scalar(0.0, value), value)]
 

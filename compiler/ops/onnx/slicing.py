@@ -83,20 +83,20 @@ def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 
 def _slice_axes(node: Node) -> StridedSliceAttributes:
     shape = node.operand(0).shape
-    given_starts, given_ends = (checks.static_dims(node, position, "bounds of Slice") for position in (1, 2))
-    axes: Sequence[int] = range(len(given_starts))
+    begins, ends = (checks.static_dims(node, position, "bounds of Slice") for position in (1, 2))
+    axes: Sequence[int] = range(len(begins))
     if node.optional(3) is not None:
         axes = checks.static_integers(node, 3, "axes of Slice")
     axes = checks.normalise_axes(node, axes, len(shape))
-    given_steps = [1] * len(axes)
+    strides = [1] * len(axes)
     if node.optional(4) is not None:
-        given_steps = checks.static_integers(node, 4, "steps of Slice")
-    lengths = {len(given_starts), len(given_ends), len(axes), len(given_steps)}
+        strides = checks.static_integers(node, 4, "steps of Slice")
+    lengths = {len(begins), len(ends), len(axes), len(strides)}
     checks.require(len(lengths) == 1, node, "starts, ends, axes and steps of Slice differ in number")
     starts: list[Dim] = [0] * len(shape)
     steps = [1] * len(shape)
     sizes = list(shape)
-    for axis, start, end, step in zip(axes, given_starts, given_ends, given_steps):
+    for axis, start, end, step in zip(axes, begins, ends, strides):
         checks.require(step != 0, node, "a step of Slice is 0")
         # No axis on the device is longer, and steps enter 32-bit arithmetic.
         step = max(min(step, ix.UNBOUNDED - 1), -ix.UNBOUNDED + 1)

@@ -123,7 +123,7 @@ def _corners(builder: Builder, boxes: Value, centered: bool) -> Value:
 def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
     boxes, scores, order = node.operand(0), node.operand(1), node.operand(2)
     size = ix.number(order.shape[2])
-    most, known = _most(builder, node, size)
+    most, bound = _most(builder, node, size)
     thresholds = [_optional_operand(node, position) for position in (4, 5)]
     overlap, least = (
         None if each is None else builder.op("Reshape", each, builder.constant(np.array([1]))) for each in thresholds
@@ -131,7 +131,7 @@ def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
     corners = _corners(builder, boxes, bool(node.attributes.center_point_box))
     block = 64 if size <= 64 else 256
     chosen = None
-    for first, stop, rounds in selection_calls(size, block, known):
+    for first, stop, rounds in selection_calls(size, block, bound):
         chosen = builder.op(
             "ChooseBoxes",
             *(corners, scores, order, most, overlap, least, chosen),
@@ -172,9 +172,9 @@ def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
     """Build the limit of boxes per class, [1] int32, and return it with its upper bound at compile time."""
     most = _optional_operand(node, 3)
     assert most is not None, "without it nothing is chosen"
-    known = size if most.static_value is None else min(int(most.static_value.reshape(-1)[0]), size)
+    bound = size if most.static_value is None else min(int(most.static_value.reshape(-1)[0]), size)
     bounded = builder.op("Min", most, builder.scalar(size, most))
-    return builder.op("Cast", builder.op("Reshape", bounded, builder.constant(np.array([1]))), to=INT32.onnx), known
+    return builder.op("Cast", builder.op("Reshape", bounded, builder.constant(np.array([1]))), to=INT32.onnx), bound
 
 
 register(
@@ -249,8 +249,7 @@ def _selected_boxes(node: Node) -> np.ndarray:
     ]
     if any(array is not None and checks.is_symbolic(array) for array in (*required, *thresholds)):
         raise NotKnownError("which boxes overlap must be known", origin=node.origin)
-    boxes_known, scores_known, most_known = required
-    return suppression_array(node.attributes, boxes_known, scores_known, most_known, *thresholds)
+    return suppression_array(node.attributes, *required, *thresholds)
 
 
 def suppression_array(
@@ -281,8 +280,8 @@ def _split(
     boxes, scores, *rest = inputs
     order = builder.apply("SortedScores", scores, domain="loom")
     centered = attributes.center_point_box
-    kept = builder.apply("KeptBoxes", boxes, scores, order, *rest, domain="loom", center_point_box=centered)
-    builder.apply_to(outputs, "BoxesAt", positions(builder, kept), order, domain="loom")
+    keep_mask = builder.apply("KeptBoxes", boxes, scores, order, *rest, domain="loom", center_point_box=centered)
+    builder.apply_to(outputs, "BoxesAt", positions(builder, keep_mask), order, domain="loom")
 
 
 register(

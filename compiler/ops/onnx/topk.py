@@ -45,10 +45,10 @@ def _infer_indices(node: Node) -> Inferred:
     if attributes.run is not None:
         whole, rest = divmod(ix.number(shape[axis]), attributes.run)
         k = whole * k + min(rest, k)
-    return [(INT32, _kept_shape(shape, axis, k))]
+    return [(INT32, _indices_shape(shape, axis, k))]
 
 
-def _kept_shape(shape: Shape, axis: int, k: Dim) -> Shape:
+def _indices_shape(shape: Shape, axis: int, k: Dim) -> Shape:
     return (*shape[:axis], k, *shape[axis + 1 :])
 
 
@@ -99,7 +99,7 @@ def _parameters(node: Node) -> tuple[int, Dim]:
 
 def _infer(node: Node) -> Inferred:
     axis, k = _parameters(node)
-    shape = _kept_shape(node.operand(0).shape, axis, k)
+    shape = _indices_shape(node.operand(0).shape, axis, k)
     return [(node.operand(0).dtype, shape), (INT64, shape)]
 
 

@@ -187,10 +187,10 @@ register(
 
 
 def _static_results(node: Node) -> list[np.ndarray]:
-    known = checks.static_elements(node, node.operand(0), "how many elements are distinct")
-    if checks.is_symbolic(known):
+    elements = checks.static_elements(node, node.operand(0), "how many elements are distinct")
+    if checks.is_symbolic(elements):
         raise NotKnownError("how many elements are distinct must be known", origin=node.origin)
-    return unique_arrays(known, node.attributes.axis, bool(node.attributes.sorted))
+    return unique_arrays(elements, node.attributes.axis, bool(node.attributes.sorted))
 
 
 def unique_arrays(array: np.ndarray, axis: int | None, in_order: bool) -> list[np.ndarray]:

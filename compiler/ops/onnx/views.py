@@ -172,10 +172,10 @@ class TransposeAttributes:
 def permutation(node: Node) -> tuple[int, ...]:
     """Return the input axis of each output axis of a Transpose; without the attribute the axes are reversed."""
     rank = node.operand(0).rank
-    given = node.attributes.perm
-    if given is None:
+    perm = node.attributes.perm
+    if perm is None:
         return tuple(reversed(range(rank)))
-    result = tuple(given)
+    result = tuple(perm)
     checks.require(sorted(result) == list(range(rank)), node, f"{result} is not a permutation of {rank} axes")
     return result
 

@@ -94,9 +94,9 @@ function draw({ width, height, data }, lines) {
 }
 
 function element(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
 /** A duration in milliseconds for people. The first run of a shape compiles its shaders, which may take long. */

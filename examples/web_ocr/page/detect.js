@@ -41,7 +41,7 @@ export async function detect(model, picture, sizes) {
 
 /** Boxes in a map of core probabilities with `stride` values a row, of which width x height are the picture. */
 export function boxesFromProbabilities(probabilities, stride, width, height) {
-  const found = [];
+  const boxes = [];
   const threshold = Math.fround(PIXEL_THRESHOLD);
   const isCore = (column, row) => probabilities[row * stride + column] > threshold;
   for (const runs of componentRuns(isCore, width, height)) {
@@ -52,9 +52,9 @@ export function boxesFromProbabilities(probabilities, stride, width, height) {
     if (score < BOX_THRESHOLD) continue;
     // Training shrank each outline by area / perimeter times a ratio; this is its approximate inverse.
     const distance = (UNCLIP_RATIO * core.width * core.height) / (2 * (core.width + core.height));
-    found.push({ box: expanded(core, distance), score });
+    boxes.push({ box: expanded(core, distance), score });
   }
-  return found;
+  return boxes;
 }
 
 /** The mean probability of the pixels whose centres lie in the box; zero if there are none. */

@@ -31,12 +31,12 @@ export function turned({ width, height, data }) {
 
 /** The first columns of a picture. */
 export function leftPart({ width, height, data }, columns) {
-  const kept = Math.min(width, columns);
-  const result = new Uint8Array(3 * kept * height);
+  const shown = Math.min(width, columns);
+  const result = new Uint8Array(3 * shown * height);
   for (let row = 0; row < height; row++) {
-    result.set(data.subarray(3 * row * width, 3 * (row * width + kept)), 3 * row * kept);
+    result.set(data.subarray(3 * row * width, 3 * (row * width + shown)), 3 * row * shown);
   }
-  return { width: kept, height, data: result };
+  return { width: shown, height, data: result };
 }
 
 /**

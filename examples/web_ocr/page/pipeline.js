@@ -54,12 +54,12 @@ export class OcrPipeline {
   async read(picture) {
     this.times = {};
     this.onStatus("Looking for text");
-    const found = await detect(this._model("detection"), picture, this.sizes);
+    const detections = await detect(this._model("detection"), picture, this.sizes);
     const lines = [];
-    const order = inReadingOrder(found.map(({ box }) => box));
+    const order = inReadingOrder(detections.map(({ box }) => box));
     for (const [position, index] of order.entries()) {
       this.onStatus(`Reading line ${position + 1} of ${order.length}`);
-      const { box, score: boxScore } = found[index];
+      const { box, score: boxScore } = detections[index];
       let line = crop(picture, box);
       const upsideDown = await isUpsideDown(this._model("angle"), line);
       if (upsideDown) line = turned(line);

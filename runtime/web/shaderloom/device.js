@@ -61,8 +61,8 @@ function missingCapabilities(manifest, offered) {
     .map((name) => `the feature ${name}`);
   const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
   for (const [name, needed] of Object.entries(manifest.limits)) {
-    const found = limits[name]; // a name may be that of a method
-    const present = typeof found === "number" ? found : NaN; // NaN is never enough
+    const limit = limits[name]; // a name may be that of a method
+    const present = typeof limit === "number" ? limit : NaN; // NaN is never enough
     const enough = name.startsWith("min") ? present <= needed : present >= needed;
     if (!enough) missing.push(`${name} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
   }

@@ -33,20 +33,20 @@ export function selectOutputs(plan, symbols, names = plan.outputs.map((port) => 
  *  @param {Plan} plan @returns {Map<string, Source>} */
 export function outputSources({ outputs, constants, aliases }) {
   const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
-  const given = new Map(constants.map(({ output, data }) => [`output:${output}`, data]));
+  const constantOf = new Map(constants.map(({ output, data }) => [`output:${output}`, data]));
   /** @type {Map<string, Source>} By buffer, so that each link of a chain is followed once. */
-  const found = new Map();
+  const sources = new Map();
   for (const { name } of outputs) {
     const chain = [];
     let buffer = `output:${name}`;
-    for (let next = direct.get(buffer); next !== undefined && !found.has(buffer); next = direct.get(buffer)) {
+    for (let next = direct.get(buffer); next !== undefined && !sources.has(buffer); next = direct.get(buffer)) {
       chain.push(buffer);
       buffer = next;
     }
-    const source = found.get(buffer) ?? { constant: given.get(buffer), buffer };
-    for (const link of [...chain, buffer]) found.set(link, source);
+    const source = sources.get(buffer) ?? { constant: constantOf.get(buffer), buffer };
+    for (const link of [...chain, buffer]) sources.set(link, source);
   }
-  return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (found.get(`output:${name}`))]));
+  return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (sources.get(`output:${name}`))]));
 }
 
 /** Copy the outputs of runs to where the caller wants them. */

@@ -246,7 +246,7 @@ class PlanCheck {
     const { inputs, outputs } = this.#plan;
     const { shapes } = this.#record;
     const fed = new Map([...this.#manifest.inputs, ...this.#manifest.overridable].map((port) => [port.name, port.dtype]));
-    const given = new Map(this.#manifest.outputs.map((/** @type {any} */ port) => [port.name, port.dtype]));
+    const declared = new Map(this.#manifest.outputs.map((/** @type {any} */ port) => [port.name, port.dtype]));
     if (!haveNames(inputs, Object.keys(shapes))) {
       throw new Refusal("signature", "has other inputs than the manifest says", ["inputs"]);
     }
@@ -255,11 +255,11 @@ class PlanCheck {
         throw new Refusal("signature", "has another type or shape than the manifest says", ["inputs", index]);
       }
     }
-    if (!haveNames(outputs, [...given.keys()])) {
+    if (!haveNames(outputs, [...declared.keys()])) {
       throw new Refusal("signature", "has other outputs than the manifest says", ["outputs"]);
     }
     for (const [index, { name, dtype }] of outputs.entries()) {
-      if (![null, dtype].includes(given.get(name))) {
+      if (![null, dtype].includes(declared.get(name))) {
         throw new Refusal("signature", "has another type than the manifest says", ["outputs", index]);
       }
     }
@@ -296,11 +296,11 @@ class PlanCheck {
   /** Check the outputs that begin as inputs; no call and no alias may read such an input. */
   #checkStates() {
     const { inputs, outputs, states } = this.#plan;
-    const [fed, given] = [inputs, outputs].map((/** @type {any[]} */ ports) =>
+    const [fed, computed] = [inputs, outputs].map((/** @type {any[]} */ ports) =>
       new Map(ports.map((port) => [port.name, port])));
     for (const [index, { output, input }] of states.entries()) {
       const path = ["states", index];
-      const [begun, read] = [given.get(output), fed.get(input)];
+      const [begun, read] = [computed.get(output), fed.get(input)];
       if (!begun || this.#begun.has(output)) {
         throw new Refusal("output", "is no output of the plan, or one twice", path);
       }

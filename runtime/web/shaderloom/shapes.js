@@ -60,12 +60,12 @@ function bindDims(shape, dims, symbols) {
  *  @param {Dimension[]} shape @param {Value["data"]} data @param {DataType} dtype @param {PartialSymbols} symbols */
 function bindCount(shape, data, dtype, symbols) {
   const sizes = shape.map((dim) => (typeof dim === "string" ? symbols[dim] : dim));
-  const known = elementCount(sizes.filter((size) => size !== undefined));
+  const settled = elementCount(sizes.filter((size) => size !== undefined));
   const unknown = shape.filter((_, axis) => sizes[axis] === undefined);
-  if (unknown.length === 0) return holdsElements(data, known, dtype);
-  if (unknown.length > 1 || isBuffer(data) || known === 0) return undefined;
-  if (data.length % known) return false;
-  symbols[unknown[0]] = data.length / known;
+  if (unknown.length === 0) return holdsElements(data, settled, dtype);
+  if (unknown.length > 1 || isBuffer(data) || settled === 0) return undefined;
+  if (data.length % settled) return false;
+  symbols[unknown[0]] = data.length / settled;
   return true;
 }
 

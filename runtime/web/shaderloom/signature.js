@@ -59,8 +59,8 @@ export class Signature {
     const values = Object.create(null); // a name may be __proto__
     for (const [name, feed] of Object.entries(feeds)) {
       if (!Object.hasOwn(this.dtypes, name)) {
-        const known = Object.keys(this.dtypes).join(", ");
-        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${known}`);
+        const names = Object.keys(this.dtypes).join(", ");
+        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${names}`);
       }
       values[name] = normaliseFeed(name, feed, this.dtypes[name]);
     }

@@ -55,15 +55,15 @@ export async function uploadWeights(files, guard, buffers, onProgress) {
 /** Return the parts of weights by their files. @param {Manifest} manifest @returns {Map<string, Part[]>} */
 function partsOf(manifest) {
   /** @type {Map<string, Part[]>} */
-  const found = new Map();
+  const byFile = new Map();
   for (const [key, { bytes, parts }] of Object.entries(manifest.weights)) {
     let target = 0;
     for (const { file, offset, length } of parts) {
-      const ranges = found.get(file) ?? [];
+      const ranges = byFile.get(file) ?? [];
       ranges.push({ name: `weight:${key}`, bytes, target, begin: offset, end: offset + length });
-      found.set(file, ranges);
+      byFile.set(file, ranges);
       target += length;
     }
   }
-  return found;
+  return byFile;
 }

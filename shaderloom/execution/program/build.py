@@ -37,7 +37,7 @@ from .state import Block, State, reads_of, stage_input
 from .steps import Alias, CpuStep, Fold, HostAction, HostStep, ReadElements
 
 #: Values with more elements are not compiled in, even if the compiler knows them
-KNOWN_ELEMENTS = DEFAULT_LIMITS.fold_elements
+MOST_STATIC_ELEMENTS = DEFAULT_LIMITS.fold_elements
 
 
 class ProgramBuilder:
@@ -67,9 +67,11 @@ class ProgramBuilder:
         ]
         if aliases:
             left = tuple(item for item in state.pending if item not in aliases)
-            known = state.static_names | {item.outputs[0] for item in aliases if item.inputs[0] in state.static_names}
+            static_names = state.static_names | {
+                item.outputs[0] for item in aliases if item.inputs[0] in state.static_names
+            }
             pairs = tuple((item.inputs[0], item.outputs[0]) for item in aliases)
-            return self._host_step(*(Alias(*pair) for pair in pairs)), state.block.state(left, known)
+            return self._host_step(*(Alias(*pair) for pair in pairs)), state.block.state(left, static_names)
         refused: dict[PendingNode, ShaderloomError] = {}
         waiting: set[PendingNode] = set()
         while True:
@@ -207,29 +209,31 @@ class ProgramBuilder:
     ) -> tuple[Step, State]:
         """Return the stage as a step; ``recompute`` gives what was ``reached`` again: compiling mutates the graph."""
         pending = tuple(reached.pending)
-        made = {name for item in reached.done for name in item.outputs if name}
+        computed = {name for item in reached.done for name in item.outputs if name}
         results = set(state.block.outputs)
         read: dict[str, list[PendingNode]] = {}
         for item in pending:
             for name in reads_of(item):
                 read.setdefault(name, []).append(item)
         outputs: dict[str, str | None] = {}
-        known = set(state.static_names)
-        for name in sorted(made & (results | set(read))):
+        static_names = set(state.static_names)
+        for name in sorted(computed & (results | set(read))):
             value = reached.values[name].static_value
-            if value is not None and value.dtype != object and value.size <= KNOWN_ELEMENTS:
-                known.add(name)
+            if value is not None and value.dtype != object and value.size <= MOST_STATIC_ELEMENTS:
+                static_names.add(name)
                 outputs[name] = "cpu"
             elif name in reached.wanted or (name in read and self._host_alone(name, read[name], reached)):
                 outputs[name] = "cpu"
                 if name in reached.wanted:
-                    known.add(name)
+                    static_names.add(name)
             else:
                 outputs[name] = "gpu-buffer" if name in read else None
         # what the caller gets, and what is compiled in, has the declared type
-        crossing = {name for name in outputs if name not in known and (name in read or state.block is not self.main)}
+        crossing = {
+            name for name in outputs if name not in static_names and (name in read or state.block is not self.main)
+        }
         declared = {name: reached.values[name].dtype for name in crossing}  # compiling changes the values
-        following = state.block.state(pending, frozenset(known))
+        following = state.block.state(pending, frozenset(static_names))
         if not outputs:
             for item in reached.done:
                 self._context.place(item, *PROVIDERS[EvaluationTime.FOLDED])
@@ -318,9 +322,9 @@ def _is_same_stage(reached: Advance, wide: Advance) -> bool:
     if reached.refused.keys() != wide.refused.keys():
         return False
     read = {name for item in reached.pending for name in reads_of(item)}
-    made = read & reached.values.keys() - reached.inputs.keys()
-    return all(reached.values[name].static_value is None or _is_known(wide.values[name]) for name in made)
+    computed = read & reached.values.keys() - reached.inputs.keys()
+    return all(reached.values[name].static_value is None or _is_static(wide.values[name]) for name in computed)
 
 
-def _is_known(value: Value) -> bool:
+def _is_static(value: Value) -> bool:
     return value.static_value is not None and value.static_value.dtype != object

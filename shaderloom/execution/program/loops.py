@@ -89,8 +89,8 @@ class LoopStep:
         targets: dict[str, Target] = {} if self.scan is not None else {self.outputs[0]: "cpu"}
         record.around = (*record.around, iteration)
         if record.observer is not None:
-            given = {name: inner[name] for name in self.inputs if name in inner}
-            record.observer.before_iteration(given, record.around)
+            inputs = {name: inner[name] for name in self.inputs if name in inner}
+            record.observer.before_iteration(inputs, record.around)
         results = self._context.run_block(self.block, inner, targets, record)
         record.around = record.around[:-1]
         return [results[name] for name in self.outputs]
@@ -201,13 +201,13 @@ class LoopStep:
         return result[block.outputs[0]]
 
     def _stacking(self, names: Sequence[str], axis: int) -> Block:
-        where, origin = self.scope, self.item.origin
+        scope, origin = self.scope, self.item.origin
         axes = f"{self.scope.prefix}axes{axis}"
         self._context.add_constant(axes, np.array([axis], np.int64))
         wide = [f"{name}.wide" for name in names]
         output = f"{self.scope.prefix}stacked"
-        nodes = [make_node("Unsqueeze", where, [name, axes], [new], origin) for name, new in zip(names, wide)]
-        nodes.append(make_node("Concat", where, wide, [output], origin, axis=axis))
+        nodes = [make_node("Unsqueeze", scope, [name, axes], [new], origin) for name, new in zip(names, wide)]
+        nodes.append(make_node("Concat", scope, wide, [output], origin, axis=axis))
         return Block(f"{origin} stacking", tuple(nodes), (output,))
 
     def _empty(self, port: Any, axis: int) -> RuntimeValue:

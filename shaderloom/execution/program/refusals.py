@@ -18,10 +18,10 @@ def refusal_of(refused: dict[PendingNode, ShaderloomError], model: ImportedModel
     """Return one error for all nodes that are refused."""
     errors = list(refused.values())
     if model is not None:
-        known = {(item.origin.graph, item.origin.index) for item in refused}
+        refused_nodes = {(item.origin.graph, item.origin.index) for item in refused}
         errors += [
             node.refusal
             for node in model.refused
-            if node.refusal is not None and (node.origin.graph, node.origin.index) not in known
+            if node.refusal is not None and (node.origin.graph, node.origin.index) not in refused_nodes
         ]
     return merge_refusals(errors)

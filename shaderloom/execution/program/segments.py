@@ -65,8 +65,8 @@ class SegmentMaker:
     def make(self, chosen: Sequence[PendingNode], outputs: Sequence[str]) -> tuple[CpuSegment, tuple[str, ...]]:
         """Return the segment, and the values that it reads."""
         protos = [renamed(item.node.proto, _names(item)) for item in chosen if item.node.proto is not None]
-        made = {name for item in chosen for name in item.outputs}
-        read = list(dict.fromkeys(name for item in chosen for name in file_reads(item) if name not in made))
+        computed = {name for item in chosen for name in item.outputs}
+        read = list(dict.fromkeys(name for item in chosen for name in file_reads(item) if name not in computed))
         initializers, sparse = {}, {}
         for name in read:
             constant = self._scope.constants.get(name)

@@ -65,7 +65,7 @@ class StepCache:
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
         if isinstance(step[0], PlanStep):
-            plans = [key for key, kept in self._entries.items() if isinstance(kept.step[0], PlanStep)]
+            plans = [key for key, stored in self._entries.items() if isinstance(stored.step[0], PlanStep)]
             for old in plans[: self._bound.excess(each.executor.device_bytes for each in self.plans())]:
                 self._drop(old)
             if hash((state, key)) in self._dropped:

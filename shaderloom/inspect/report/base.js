@@ -20,13 +20,13 @@ const timeText = (value) => scaled(value, ["ns", "µs", "ms", "s"], 1000);
 
 /** An element with properties, and children that are elements or texts. */
 function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name in made) made[name] = value;
-    else made.setAttribute(name, value);
+    if (name in node) node[name] = value;
+    else node.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  node.append(...children);
+  return node;
 }
 
 /** The selected call; parts of the page are notified when it changes. */

@@ -62,8 +62,8 @@ class _Collector:
         self.tensors = plan.facts.tensors
         self.description = describe_plan(plan)
         self.full_precision = describe_full_precision(self.description)
-        kept = [row for _, rows in self.full_precision for row in rows]
-        self.reasons_for_float32 = {row["tensor"]: row["why"] for row in kept if row["tensor"]}
+        float32_rows = [row for _, rows in self.full_precision for row in rows]
+        self.reasons_for_float32 = {row["tensor"]: row["why"] for row in float32_rows if row["tensor"]}
         self.decisions = describe_decisions(plan)
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}

@@ -31,11 +31,11 @@ class Details {
 
   badges(call, kernel) {
     const needs = [...kernel.needs, ...call.limits];
-    const made = element("p", {});
-    if (!needs.length) made.append(element("span", { className: "badge web" }, "runs within WebGPU's default limits"));
-    for (const need of needs) made.append(element("span", { className: "badge native" }, `needs ${need}`));
-    if (call.in_place !== null) made.append(element("span", { className: "badge" }, "in place"));
-    return made;
+    const paragraph = element("p", {});
+    if (!needs.length) paragraph.append(element("span", { className: "badge web" }, "runs within WebGPU's default limits"));
+    for (const need of needs) paragraph.append(element("span", { className: "badge native" }, `needs ${need}`));
+    if (call.in_place !== null) paragraph.append(element("span", { className: "badge" }, "in place"));
+    return paragraph;
   }
 
   nodes(call) {

@@ -13,7 +13,7 @@ class GraphView {
     this.height = Math.max(1, ...this.boxes.map((box) => box.y + box.height));
     this.canvas = byId("canvas");
     this.view = { x: 0, y: 0, zoom: 1 };
-    this.found = null;
+    this.matches = null;
     this.pending = false;
     this.largest = {};
     for (const key of ["ns", "flops"]) this.largest[key] = Math.max(1, ...data.calls.map((call) => call[key] || 0));
@@ -155,7 +155,7 @@ class GraphView {
     if (next >= 0) { selection.set(next, "keys"); this.draw(); }
   }
 
-  mark(found) { this.found = found; this.draw(); }
+  mark(matches) { this.matches = matches; this.draw(); }
 
   draw() {
     if (this.pending) return;
@@ -204,12 +204,12 @@ class GraphView {
 
   paintBox(context, box, number, text) {
     const call = this.data.calls[number];
-    context.globalAlpha = this.found && call && !this.found.has(number) ? 0.25 : 1;
+    context.globalAlpha = this.matches && call && !this.matches.has(number) ? 0.25 : 1;
     context.fillStyle = call ? this.colourOf(call) : colour("raised");
-    const isFound = Boolean(call && this.found?.has(number));
-    context.strokeStyle = number === selection.call || isFound ? colour("accent") : colour("line");
+    const isMatch = Boolean(call && this.matches?.has(number));
+    context.strokeStyle = number === selection.call || isMatch ? colour("accent") : colour("line");
     // What was searched for has to be seen from afar, too.
-    context.lineWidth = isFound ? Math.max(3, 2 / this.view.zoom) : number === selection.call ? 3 : 1;
+    context.lineWidth = isMatch ? Math.max(3, 2 / this.view.zoom) : number === selection.call ? 3 : 1;
     context.beginPath();
     context.roundRect(box.x, box.y, box.width, box.height, call ? 6 : 13);
     context.fill();

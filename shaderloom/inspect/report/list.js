@@ -52,18 +52,18 @@ class CallList {
     const call = this.data.calls[number];
     const facts = [this.data.kernels[call.kernel].template, flopsText(call.flops)];
     if (call.ns !== undefined) facts.push(timeText(call.ns));
-    const made = element("div", {
+    const entry = element("div", {
       id: `row-${number}`, className: "row", role: "option", ariaSelected: String(number === selection.call),
       ariaSetSize: String(this.order.length), ariaPosInSet: String(place + 1), title: call.origins.join("\n"),
       onclick: () => selection.set(number, "list"),
     }, element("b", {}, `${number}  ${call.label}`), element("span", {}, facts.join(" · ")));
-    made.style.top = `${place * ROW}px`;
+    entry.style.top = `${place * ROW}px`;
     if (call.ns !== undefined) {
       const bar = element("i", { className: "bar" });
       bar.style.width = `${(100 * call.ns) / this.largest}%`;
-      made.append(bar);
+      entry.append(bar);
     }
-    return made;
+    return entry;
   }
 
   reveal(call) {

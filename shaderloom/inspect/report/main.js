@@ -3,7 +3,7 @@
 async function open() {
   const data = await unpack("data");
   const graph = new GraphView(data);
-  const list = new CallList(data, (found) => graph.mark(found));
+  const list = new CallList(data, (matches) => graph.mark(matches));
   const details = new Details(data);
   new MemoryView(data);
   window.report = { data, graph };

@@ -14,7 +14,7 @@ import shaderloom.compiler.ops  # noqa: F401  (fills the registry)
 from shaderloom.compiler.binding.shape_binding import bind_shapes, specialise
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.ops.folding import SYMBOLIC, fold_symbolic, truncated_quotient, truncated_remainder
-from shaderloom.compiler.ops.onnx.cast import cast_known
+from shaderloom.compiler.ops.onnx.cast import cast_static
 from shaderloom.compiler.passes.expand import expand
 from shaderloom.compiler.reference.interpreter import run_graph
 from shaderloom.compiler.symbolic import polynomial as ix
@@ -83,13 +83,13 @@ def test_rules_agree_with_numbers_for_every_size(n: int, m: int, offset: int, di
 
 def test_casts_of_symbolic_integers():
     known = np.array([N, M], dtype=object)
-    assert cast_known(known, INT64, INT64) is known
-    assert cast_known(known, INT64, INT8).tolist() == [N, M]  # both fit
-    assert cast_known(known, INT64, BOOL).tolist() == [True, True]
+    assert cast_static(known, INT64, INT64) is known
+    assert cast_static(known, INT64, INT8).tolist() == [N, M]  # both fit
+    assert cast_static(known, INT64, BOOL).tolist() == [True, True]
     with pytest.raises(ix.Undecidable):
-        cast_known(np.array([ix.multiply(N, 100)], dtype=object), INT64, INT8)
+        cast_static(np.array([ix.multiply(N, 100)], dtype=object), INT64, INT8)
     with pytest.raises(ix.Undecidable):
-        cast_known(known, INT64, FLOAT32)
+        cast_static(known, INT64, FLOAT32)
 
 
 SPLIT_HEADS = """
