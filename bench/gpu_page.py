@@ -6,6 +6,7 @@ import json
 import math
 import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,31 @@ COLUMNS = {
     ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, bound, unvalidated",
     ("gpu_torch", "device"): "PyTorch CUDA graph, tensors",
 }
+#: Workers of decoders -> the heads of their columns
+DECODER_COLUMNS = {
+    "decoder_shaderloom": "Shaderloom",
+    "decoder_onnxruntime": "onnxruntime WebGPU",
+    "decoder_torch": "PyTorch CUDA graph, float16",
+}
 HEAD = """# Benchmarks on GPUs
 
 Written by `./dev bench-gpu`; do not edit. f32, medians of single runs in milliseconds with the least, from the call to
 the outputs: *arrays* in host memory, or *tensors* on the device after waiting for it. Every runtime has a process of
 its own, and they take turns. PyTorch runs the libraries' modules of the same architecture, TF32 off. *Difference* is
 Shaderloom's largest from onnxruntime's CPU provider over the largest output.
+
+Decoders have weights of 4 bits in blocks of 32, halves as activations, and caches in place; all logits are computed.
+PyTorch's weights are halves. onnxruntime copies its smallest output to the host, as it has no other way to wait.
 """
 
-#: What ``./dev bench-gpu`` measured on one machine
-Results = dict[str, Any]
+#: What a part of ``./dev bench-gpu`` measured on one machine, and all parts by their names
+Measured = dict[str, Any]
+Results = dict[str, Measured]
 
 
 def card(results: Results) -> str:
     """The card's name, without its driver and clocks."""
-    return str(results["machine"]).partition(",")[0]
+    return str(next(iter(results.values()))["machine"]).partition(",")[0]
 
 
 def slug(results: Results) -> str:
@@ -44,14 +55,16 @@ def slug(results: Results) -> str:
 
 
 def keep(results: Results, root: Path = Path()) -> None:
-    """Store results with the project; those of the same card before are replaced."""
-    (root / RESULTS / f"gpu-{slug(results)}.json").write_text(json.dumps(results, indent=1) + "\n")
+    """Store results with the project: a part replaces what it measured before on the same card."""
+    path = root / RESULTS / f"gpu-{slug(results)}.json"
+    before = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**before, **results}, indent=1) + "\n")
 
 
 def stored_results(root: Path = Path()) -> list[Results]:
     """Return the stored results, the newest first."""
     stored = [json.loads(path.read_text()) for path in sorted((root / RESULTS).glob("gpu-*.json"))]
-    return sorted(stored, key=lambda results: results["date"], reverse=True)
+    return sorted(stored, key=lambda results: max(part["date"] for part in results.values()), reverse=True)
 
 
 def write(root: Path = Path()) -> None:
@@ -63,7 +76,7 @@ def draw(root: Path = Path()) -> None:
     """A picture for each card, where matplotlib is installed: the machine with the GPU may lack it."""
     for results in stored_results(root):
         bars: dict[str, dict[str, tuple[float, None]]] = {}
-        for result in results["models"]:
+        for result in results.get("models", {}).get("models", []):
             for (worker, mode), head in COLUMNS.items():
                 summary = result["summary"].get(f"{worker}/{mode}")
                 if summary:
@@ -77,35 +90,67 @@ def _picture(results: Results) -> str:
 
 def section(results: Results) -> str:
     """One card's results as Markdown."""
-    machine, date = results["machine"], results["date"]
-    parts = [f"## {card(results)}\n\n{machine}; {date}; {results['seconds']:.0f} s in all.\n"]
+    return "\n".join([f"## {card(results)}\n", *(PARTS[part](measured) for part, measured in results.items())])
+
+
+def _opening(measured: Measured) -> list[str]:
     versions = [
-        f"{name.removeprefix('gpu_')} {item['facts'].get('version')}" for name, item in results["runtimes"].items()
+        f"{name.partition('_')[2]} {item['facts'].get('version')}" for name, item in measured["runtimes"].items()
         if "facts" in item
     ]  # fmt: skip
-    parts.append(f"Versions: {'; '.join(versions)}.\n")
+    machine, date, seconds = measured["machine"], measured["date"], measured["seconds"]
+    return [f"{machine}; {date}; {seconds:.0f} s in all.\n", f"Versions: {'; '.join(versions)}.\n"]
+
+
+def _errors(measured: Measured) -> list[str]:
+    errors = [f"* {r['model']}, {name}: {text}" for r in measured["models"] for name, text in r["errors"].items()]
+    return ["Not run:\n\n" + "\n".join(errors) + "\n"] if errors else []
+
+
+def _models(measured: Measured) -> str:
+    parts = _opening(measured)
     heads = ["model", *COLUMNS.values(), "calls", "difference"]
-    parts.append(_table(heads, [_row(result) for result in results["models"]]))
-    parts.append(f"![Time of each model]({_picture(results)})\n")
-    parts += _ratios(results["models"])
-    errors = [f"* {r['model']}, {name}: {text}" for r in results["models"] for name, text in r["errors"].items()]
-    if errors:
-        parts.append("Not run:\n\n" + "\n".join(errors) + "\n")
-    if "starts" in results:
-        parts.append(_start_table(results["starts"]))
-    if "kernels" in results:
-        parts.append(_kernel_table(results["kernels"]))
+    parts.append(table(heads, [_row(result) for result in measured["models"]]))
+    parts.append(f"![Time of each model]({_picture({'models': measured})})\n")
+    parts += _ratios(measured["models"]) + _errors(measured)
+    if "starts" in measured:
+        parts.append(_start_table(measured["starts"]))
+    if "kernels" in measured:
+        parts.append(_kernel_table(measured["kernels"]))
     return "\n".join(parts)
+
+
+def _decoders(measured: Measured) -> str:
+    rows = []
+    for result in measured["models"]:
+        modes = dict.fromkeys(key.partition("/")[2] for key in result["summary"])
+        for mode in modes:
+            times = [_time(result["summary"].get(f"{worker}/{mode}")) for worker in DECODER_COLUMNS]
+            rows.append([result["model"], mode, *times])
+    differences = [
+        f"{result['model']} {result['differences'].get('decoder_shaderloom', math.nan):.1e}"
+        for result in measured["models"]
+    ]
+    closing = f"Largest difference of a token's logits from onnxruntime's CPU provider: {', '.join(differences)}.\n"
+    heads = ["decoder", "run", *DECODER_COLUMNS.values()]
+    return "\n".join(["### Decoders\n", *_opening(measured), table(heads, rows), closing, *_errors(measured)])
+
+
+#: A part of the results -> its text
+PARTS: dict[str, Callable[[Measured], str]] = {"models": _models, "decoders": _decoders}
 
 
 def _row(result: dict[str, Any]) -> list[str]:
     cells = []
     for worker, mode in COLUMNS:
-        summary = result["summary"].get(f"{worker}/{mode}")
-        cells.append(f"{summary['median']:.3f} ({summary['least']:.3f})" if summary else "-")
+        cells.append(_time(result["summary"].get(f"{worker}/{mode}")))
     calls = result["facts"].get("gpu_shaderloom", {}).get("calls", "")
     difference = result["differences"].get("gpu_shaderloom")
     return [result["model"], *cells, str(calls), "-" if difference is None else f"{difference:.1e}"]
+
+
+def _time(summary: dict[str, float] | None) -> str:
+    return f"{summary['median']:.3f} ({summary['least']:.3f})" if summary else "-"
 
 
 def _ratios(models: list[dict[str, Any]]) -> list[str]:
@@ -141,7 +186,7 @@ def _start_table(models: list[dict[str, Any]]) -> str:
         "Seconds from the start of a process to its first output, arrays in and out: with empty caches, and in two\n"
         "processes after it, with processor time in brackets; the parts of the first; a later run of each.\n\n"
     )
-    return title + _table(["model", "runtime", *HEADS, "a later run, ms"], rows)
+    return title + table(["model", "runtime", *HEADS, "a later run, ms"], rows)
 
 
 def _kernel_table(kernels: dict[str, Any]) -> str:
@@ -164,9 +209,9 @@ def _kernel_table(kernels: dict[str, Any]) -> str:
              f"{item['difference']:.0e}"]
         )  # fmt: skip
     title = f"Kernels on {kernels['device']}: copy {copy / 1e9:,.0f} GB/s, multiply-adds {rate / 1e12:.1f} TFLOP/s.\n\n"
-    return title + _table(["kernel", "bounds", "us", "rate", "of the roofline", "difference"], rows)
+    return title + table(["kernel", "bounds", "us", "rate", "of the roofline", "difference"], rows)
 
 
-def _table(heads: list[str], rows: list[list[str]]) -> str:
+def table(heads: list[str], rows: list[list[str]]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"

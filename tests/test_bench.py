@@ -176,14 +176,27 @@ def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
         "shaderloom": [start, {**start, "start_s": 1.5}, {**start, "start_s": 1.25}],
         "onnxruntime": [{"error": "no"}],
     }
-    return {
-        "machine": machine,
-        "date": "2026-01-01",
-        "seconds": 9.0,
-        "models": [model],
-        "runtimes": runtimes,
-        "starts": [{"model": "decoder", "starts": starts}],
+    facts = {"machine": machine, "date": "2026-01-01", "seconds": 9.0, "runtimes": runtimes}
+    return {"models": {**facts, "models": [model], "starts": [{"model": "decoder", "starts": starts}]}}
+
+
+def decoder_results(machine: str) -> gpu_page.Results:
+    summary = {
+        "decoder_shaderloom/token at 512": {"median": 1.25, "least": 1.0},
+        "decoder_torch/token at 512": {"median": 1.5, "least": 1.375},
     }
+    model = {
+        "model": "Qwen2.5-0.5B",
+        "summary": summary,
+        "differences": {"decoder_shaderloom": 2e-3},
+        "errors": {"decoder_onnxruntime": "no adapter"},
+    }
+    runtimes = {"decoder_torch": {"facts": {"version": "2.11"}}}
+    return {
+        "decoders": {
+            "machine": machine, "date": "2026-01-02", "seconds": 3.0, "runtimes": runtimes, "models": [model],
+        }
+    }  # fmt: skip
 
 
 def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
@@ -202,6 +215,15 @@ def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
     row = "2.00 (3.00) | 1.50 (3.00) | 1.25 (3.00) | 0.50 + 0.25 + 1.25 | 0.12 / 0.12 / 0.12 |"
     assert f"| decoder | shaderloom | {row}" in text
     assert "| decoder | onnxruntime | no |" in text
+    gpu_page.keep(decoder_results("Card A 80GB, 1.4"), tmp_path)  # a part replaces itself alone
+    gpu_page.write(tmp_path)
+    text = (tmp_path / gpu_page.PAGE).read_text()
+    assert [line for line in text.splitlines() if line.startswith("#")][1:] == [
+        "## Card A 80GB", "### Decoders", "## Card B",
+    ]  # fmt: skip
+    assert "| Qwen2.5-0.5B | token at 512 | 1.250 (1.000) | - | 1.500 (1.375) |" in text
+    assert "| decoder | - | - | 0.125 (0.062) |" in text
+    assert "logits from onnxruntime's CPU provider: Qwen2.5-0.5B 2.0e-03" in text
     gpu_page.draw(tmp_path)
     pictures = {path.name for path in (tmp_path / gpu_page.PAGE.parent).glob("*.png")}
     assert pictures in (set(), {"gpus-card-a-80gb.png", "gpus-card-b.png"})  # without matplotlib

@@ -37,8 +37,7 @@ def serve(open_model: Callable[[dict[str, Any], dict[str, np.ndarray]], OpenedRu
         command = json.loads(line)
         try:
             if command["do"] == "open":
-                with np.load(command["inputs"]) as archive:
-                    feeds = {name: archive[name] for name in archive.files}
+                feeds = _feeds(command.get("inputs"))
                 began = time.perf_counter()
                 opened = open_model(command, feeds)
                 if opened.outputs is not None:
@@ -57,6 +56,14 @@ def serve(open_model: Callable[[dict[str, Any], dict[str, np.ndarray]], OpenedRu
         except Exception as error:
             traceback.print_exc()
             _say(error=f"{type(error).__name__}: {error}"[:400])
+
+
+def _feeds(path: str | None) -> dict[str, np.ndarray]:
+    """Return the inputs that a file holds; without a file there are none, and the worker makes its own."""
+    if path is None:
+        return {}
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _times(run: Callable[[], Any], seconds: float, most: int) -> list[float]:
