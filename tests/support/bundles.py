@@ -48,18 +48,16 @@ def small_model(*, bias: bool = True) -> onnx.ModelProto:
     return onnx.parser.parse_model(text)
 
 
-def feeds(n: int = 5, batch: int = 2) -> dict[str, np.ndarray]:
+def feeds(n: int = 5, batch: int = 2, *, bias: bool = True) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(n)
-    return {
-        "x": generator.standard_normal((batch, n, 8)).astype(np.float32),
-        "bias": generator.standard_normal(8).astype(np.float32),
-    }
+    x = generator.standard_normal((batch, n, 8)).astype(np.float32)
+    return {"x": x, "bias": generator.standard_normal(8).astype(np.float32)} if bias else {"x": x}
 
 
-def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
+def small_bundle(path: Path, *lengths: int, bias: bool = True, **options: Any) -> Path:
     """Compile the small model for these values of ``n``."""
     shapes = [{"x": (2, n, 8)} for n in lengths or (5,)]
-    compile_bundle(small_model(), path, shapes=shapes, **options)
+    compile_bundle(small_model(bias=bias), path, shapes=shapes, **options)
     return path
 
 

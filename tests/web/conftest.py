@@ -12,6 +12,7 @@ from shaderloom.runtime.bundle.files import open_files
 from shaderloom.serve.files import bundle_resources, page_resources, runner_resources, text_resource
 from shaderloom.serve.site import Site
 
+from ..support.bundles import small_bundle
 from .chromium import Chromium, Page, PageError, find_chromium
 
 #: Screenshots are kept here.
@@ -37,6 +38,12 @@ def browser() -> Iterator[Chromium]:
         if not found:
             pytest.skip("this chromium has no WebGPU adapter")
         yield running
+
+
+@pytest.fixture(scope="session")
+def static_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of the small model without bias for two shapes; not to be changed."""
+    return small_bundle(tmp_path_factory.mktemp("static") / "b", 5, 7, bias=False)
 
 
 @pytest.fixture

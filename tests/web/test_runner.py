@@ -1,12 +1,11 @@
-"""shaderloom.js: results, shapes, locations, refusals."""
+"""shaderloom.js: what a session computes, of which shapes and types, and where its tensors are.
+
+Covers: runtime/web/shaderloom.js.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -14,39 +13,20 @@ import onnx.reference
 import pytest
 
 from shaderloom.bundles.compile import compile_bundle
-from shaderloom.runtime.bundle.format import CHUNK
-from shaderloom.runtime.bundle.writer import BundleWriter
-from shaderloom.runtime.plan.dimension import evaluate
 
 from ..support.bundles import (
     cache_bundle,
     cache_feeds,
-    change_manifest,
-    copy_bundle,
+    feeds,
     product_bundle,
     recurrent_bundle,
     recurrent_model,
     seal,
+    small_bundle,
     small_model,
 )
 from .chromium import Page, PageError
-
-RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
-
-#: Opens the bundle once a page, and gives arrays as lists: numbers, or texts of 64-bit integers
-SETUP = """
-globalThis.open = async (options) => {
-  const { load } = await import("/shaderloom.js");
-  return globalThis.session ??= await load("/bundle/", options);
-};
-globalThis.list = ({ dtype, dims, data }) => ({
-  dtype, dims, type: data.constructor.name,
-  data: Array.from(data, (value) => typeof value === "bigint" ? `${value}` : value),
-});
-globalThis.lists = (tensors) => {
-  return Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, list(tensor)]));
-};
-"""
+from .sessions import SETUP
 
 RUN = """async (values, dims) => {
   const session = await open();
@@ -55,34 +35,20 @@ RUN = """async (values, dims) => {
 }"""
 
 
-def feeds(n: int) -> dict[str, np.ndarray]:
-    return {"x": np.random.default_rng(n).standard_normal((2, n, 8)).astype(np.float32)}
-
-
-def small_bundle(path: Path, *lengths: int, **options: Any) -> Path:
-    compile_bundle(small_model(bias=False), path, shapes=[{"x": (2, n, 8)} for n in lengths], **options)
-    return path
-
-
 def run(page: Page, n: int, *, shaped: bool) -> dict:
-    array = feeds(n)["x"]
+    array = feeds(n, bias=False)["x"]
     return page.call(RUN, array.ravel().tolist(), list(array.shape) if shaped else None)
 
 
 def assert_is_the_reference(found: dict, n: int) -> None:
     names = [output.name for output in small_model(bias=False).graph.output]
-    reference = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(None, feeds(n))
+    reference = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(None, feeds(n, bias=False))
     assert set(found) == set(names)
     for name, expected in zip(names, reference, strict=True):
         assert found[name]["dtype"] == expected.dtype.name
         assert found[name]["dims"] == list(expected.shape)
         values = np.array([float(value) for value in found[name]["data"]]).reshape(expected.shape)
         np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def static_bundle(tmp_path_factory):
-    return small_bundle(tmp_path_factory.mktemp("static") / "b", 5, 7)
 
 
 def test_shapes_are_chosen_by_sizes(open_bundle, static_bundle):
@@ -212,7 +178,7 @@ def test_calls_of_a_shared_kernel_bind_their_problems(open_bundle, tmp_path, dyn
 
 def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
     """Larger and smaller ones in turn, so that memory grows while bind groups of other sizes are kept."""
-    page = open_bundle(small_bundle(tmp_path / "b", 3, dynamic={"n": (1, 64)}))
+    page = open_bundle(small_bundle(tmp_path / "b", 3, bias=False, dynamic={"n": (1, 64)}))
     page.evaluate(SETUP)
     for n in (3, 64, 1, 17, 3):
         assert_is_the_reference(run(page, n, shaped=n % 2 == 0), n)
@@ -221,7 +187,7 @@ def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
 
 
 def test_sizes_in_steps(open_bundle, tmp_path):
-    page = open_bundle(small_bundle(tmp_path / "b", 3, dynamic={"n": (3, 64, 4)}))
+    page = open_bundle(small_bundle(tmp_path / "b", 3, bias=False, dynamic={"n": (3, 64, 4)}))
     page.evaluate(SETUP)
     for n in (3, 63, 7):
         assert_is_the_reference(run(page, n, shaped=n % 2 == 0), n)
@@ -256,7 +222,7 @@ def test_overlapping_runs_do_not_mix(open_bundle, static_bundle):
           const runs = arrays.map((values) => session.run({ x: new Float32Array(values) }));
           return (await Promise.all(runs)).map(lists);
         }""",
-        [feeds(n)["x"].ravel().tolist() for n in (5, 7, 5, 7)],
+        [feeds(n, bias=False)["x"].ravel().tolist() for n in (5, 7, 5, 7)],
     )
     for n, found in zip((5, 7, 5, 7), results, strict=True):
         assert_is_the_reference(found, n)
@@ -277,10 +243,10 @@ def test_tensors_stay_on_the_device(open_bundle, static_bundle):
           return { names: Object.keys(first), buffer: first.y.buffer instanceof GPUBuffer, again, second: lists(second),
             equal: read.same.data.every((value, index) => value === second.same.data[index]) };
         }""",
-        feeds(5)["x"].ravel().tolist(),
+        feeds(5, bias=False)["x"].ravel().tolist(),
     )
     evaluator = onnx.reference.ReferenceEvaluator(small_model(bias=False))
-    first = evaluator.run(["y"], feeds(5))[0]
+    first = evaluator.run(["y"], feeds(5, bias=False))[0]
     second = evaluator.run(["y"], {"x": first})[0]
     assert (found["names"], found["buffer"], found["equal"]) == (["y", "shape"], True, True)
     np.testing.assert_allclose(np.reshape(found["second"]["same"]["data"], first.shape), first, rtol=1e-5, atol=1e-5)
@@ -308,9 +274,9 @@ def test_a_device_of_the_caller_outlives_the_session(open_bundle, static_bundle)
           const kind = await session.run({}).catch((error) => error.kind);
           return { kind, data: Array.from(new Float32Array(staging.getMappedRange())) };
         }""",
-        feeds(5)["x"].ravel().tolist(),
+        feeds(5, bias=False)["x"].ravel().tolist(),
     )
-    expected = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(["y"], feeds(5))[0]
+    expected = onnx.reference.ReferenceEvaluator(small_model(bias=False)).run(["y"], feeds(5, bias=False))[0]
     assert found["kind"] == "closed"
     np.testing.assert_allclose(found["data"][: expected.size], expected.ravel(), rtol=1e-5, atol=1e-5)
 
@@ -326,7 +292,7 @@ def test_loss_of_the_device_is_told(open_bundle, static_bundle):
           const error = await session.run({ x: new Float32Array(values) }).catch((error) => error);
           return [told, error.kind, error.message];
         }""",
-        feeds(5)["x"].ravel().tolist(),
+        feeds(5, bias=False)["x"].ravel().tolist(),
     )
     assert kind == "device"
     assert told == message
@@ -389,197 +355,3 @@ def test_types_smaller_and_larger_than_a_word(open_bundle, tmp_path):
     assert half == [0x4000, 0xC400, 0x0002]
     assert found["dark"]["data"] == [2, 4, 6, 144, 10]
     assert found["less"]["data"] == [0, 0]
-
-
-# -- damage ------------------------------------------------------------------------------------------------------------
-
-
-def refusal(page: Page) -> str:
-    page.evaluate(SETUP)
-    return page.evaluate(
-        "open().then((session) => session.prepare())"
-        ".then(() => 'accepted', ({ kind, message }) => `${kind}: ${message}`)"
-    )
-
-
-def test_an_intact_bundle_is_accepted(open_bundle, static_bundle):
-    assert refusal(open_bundle(static_bundle)) == "accepted"
-
-
-@pytest.mark.parametrize("kind", ["manifest.json", "manifest.sha256", "plan-", "shaders/", "weights-"])
-def test_a_flipped_bit_is_found(open_bundle, static_bundle, tmp_path, kind):
-    folder = copy_bundle(static_bundle, tmp_path / "b")
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    name = next(name for name in names if name.startswith(kind))
-    data = bytearray((folder / name).read_bytes())
-    data[-2] ^= 1
-    (folder / name).write_bytes(data)
-    told = "manifest.json" if kind.startswith("manifest") else name
-    assert refusal(open_bundle(folder)) == f"bundle: '{told}' is damaged: its hash differs from the bundle's"
-
-
-def test_files_of_other_sizes_are_refused(open_bundle, static_bundle, tmp_path):
-    for change, told in (("shorter", "ends after"), ("longer", "is longer than"), ("missing", "status 404")):
-        folder = copy_bundle(static_bundle, tmp_path / change)
-        path = folder / "weights-00001.safetensors"
-        data = path.read_bytes()
-        if change == "missing":
-            path.unlink()
-        else:
-            path.write_bytes(data[:-1] if change == "shorter" else data + b"\0")
-        assert told in refusal(open_bundle(folder))
-
-
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"format": "2.1"}, "bundle: 'manifest.json': format is version 2.1; this runner reads 3.x"),
-        ({"format": "3.7"}, "accepted"),
-        ({"features": ["shader-moon"]}, "device: this GPU lacks what the bundle needs: the feature shader-moon"),
-        ({"limits": {"maxBufferSize": 1 << 50}}, "device: this GPU lacks what the bundle needs: maxBufferSize"),
-        ({"limits": {"maxMoons": 1}}, "device: this GPU lacks what the bundle needs: maxMoons of 1"),
-    ],
-)
-def test_what_the_manifest_asks_for(open_bundle, static_bundle, tmp_path, fields, told):
-    folder = copy_bundle(static_bundle, tmp_path / "b")
-    change_manifest(folder, **fields)
-    assert refusal(open_bundle(folder)).startswith(told)
-
-
-def test_a_command_of_an_unknown_kind_is_refused(open_bundle, static_bundle, tmp_path):
-    folder = copy_bundle(static_bundle, tmp_path / "b")
-    path = next(folder.glob("plan-*.json"))
-    plan = json.loads(path.read_bytes())
-    plan["commands"][0]["kind"] = "host"
-    path.write_text(json.dumps(plan))
-    seal(folder)
-    assert refusal(open_bundle(folder)) == f"bundle: '{path.name}': commands[0].kind is none of device, repeat"
-
-
-def test_a_shader_that_the_browser_refuses_is_named(open_bundle, static_bundle, tmp_path):
-    folder = copy_bundle(static_bundle, tmp_path / "b")
-    shader = next((folder / "shaders").iterdir())
-    shader.write_text(shader.read_text() + "\nfn broken( {")
-    seal(folder)
-    told = refusal(open_bundle(folder))
-    assert told.startswith(f"device: kernel {shader.name[:12]} (")
-    assert "was refused: line" in told
-
-
-def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeypatch):
-    """11 MB of weights in files of at most 6 MB: parts begin and end within chunks."""
-    original = BundleWriter.__init__
-
-    def small_files(self, target, **options):
-        original(self, target, **{**options, "weights_file_bytes": 6_000_000})
-
-    monkeypatch.setattr(BundleWriter, "__init__", small_files)
-    table = np.random.default_rng(0).standard_normal((2_750_000,)).astype(np.float32)
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[2750000] y) { y = Add(x, w) }'
-    )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
-    compile_bundle(model, tmp_path / "b")
-    files = sorted(path.stat().st_size for path in (tmp_path / "b").glob("weights-*"))
-    assert len(files) > 1
-    assert files[-1] > CHUNK
-    page = open_bundle(tmp_path / "b")
-    page.evaluate(SETUP)
-    found = page.call("""async () => {
-      const seen = [];
-      const onProgress = ({ what, done, total }) => { if (what === "weights") seen.push([done, total]); };
-      const session = await open({ onProgress });
-      const { y } = await session.run({ x: new Float32Array([0]) });
-      const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", y.data));
-      return { seen, digest: Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("") };
-    }""")
-    assert found["digest"] == hashlib.sha256(table.tobytes()).hexdigest()
-    assert found["seen"][0][0] == 0
-    assert found["seen"][-1] == [11_000_000, 11_000_000]
-    assert len(found["seen"]) >= 4
-
-
-def test_a_load_can_be_cancelled(open_bundle, static_bundle):
-    """At any time: it ends at once with the reason, frees its device, and reports nothing more."""
-    page = open_bundle(static_bundle)
-    found = page.call("""async () => {
-      const { load } = await import("/shaderloom.js");
-      const devices = [];
-      const request = GPUAdapter.prototype.requestDevice;
-      GPUAdapter.prototype.requestDevice = async function (...options) {
-        devices.push(await request.apply(this, options));
-        return devices.at(-1);
-      };
-      const results = {};
-      for (const stop of ["before", "bundle", "device", "weights", "pipelines", "never"]) {
-        const controller = new AbortController();
-        const seen = [];
-        const onProgress = ({ what, done, total, awaits }) => {
-          seen.push({ what, done, total, awaits });
-          if (what === stop && (what !== "pipelines" || done === 1)) controller.abort(stop);
-        };
-        if (stop === "before") controller.abort(stop);
-        const ended = await load("/bundle/", { prepare: true, onProgress, signal: controller.signal })
-          .then((session) => { session.dispose(); return "loaded"; }, (reason) => reason);
-        results[stop] = { ended, seen };
-      }
-      const lost = await Promise.all(devices.map((device) => device.lost.then(({ reason }) => reason)));
-      return { results, lost };
-    }""")
-    results = found["results"]
-    assert {stop: result["ended"] for stop, result in results.items()} == {
-        **{stop: stop for stop in results}, "never": "loaded"
-    }  # fmt: skip
-    assert results["before"]["seen"] == []
-    for stop in ("bundle", "device", "weights"):
-        assert results[stop]["seen"][-1]["what"] == stop
-    assert set(found["lost"]) == {"destroyed"}
-    assert len(found["lost"]) == 3, "of the last three loads"
-    whole = results["never"]["seen"]
-    assert [step["awaits"] for step in whole if step["what"] in ("bundle", "device")] == [
-        "manifest.json",
-        "the GPU device",
-    ]
-    pipelines = [step for step in whole if step["what"] == "pipelines"]
-    assert [step["done"] for step in pipelines] == list(range(pipelines[0]["total"] + 1))
-    assert all(re.fullmatch(r"kernel [0-9a-f]{12} \(\w+\)", step["awaits"]) for step in pipelines[:-1])
-    assert pipelines[-1]["awaits"] == ""
-
-
-# -- the module by itself ----------------------------------------------------------------------------------------------
-
-
-def test_the_modules_are_small_and_import_each_other_alone():
-    texts = {path: path.read_text(encoding="utf-8") for path in (RUNNER, *RUNNER.with_suffix("").glob("*.js"))}
-    assert sum(len(text.encode()) for text in texts.values()) <= 130 * 1024
-    imported = set()
-    for path, text in texts.items():
-        for name in re.findall(r'^(?:import|export) \{.*\} from "(.+)";$', text, re.MULTILINE):
-            assert name.startswith("./")
-            imported.add(path.parent / name)
-    assert imported == set(texts) - {RUNNER}
-
-
-def test_the_module_exports_what_its_types_declare(blank):
-    declared = re.findall(r"^export (?:class|function) (\w+)", RUNNER.with_suffix(".d.ts").read_text(), re.MULTILINE)
-    assert sorted(declared) == blank.evaluate("import('/shaderloom.js').then((module) => Object.keys(module).sort())")
-
-
-def test_browsers_without_webgpu_are_told(open_bundle, static_bundle):
-    page = open_bundle(static_bundle)
-    page.evaluate("Object.defineProperty(navigator, 'gpu', { value: undefined })")
-    assert refusal(page).startswith("device: this browser offers no WebGPU")
-
-
-@pytest.mark.parametrize(
-    "dimension", [7, "n", ["+", "n", 2, "m"], ["*", 3, "n", "m"], ["//", -7, 2], ["%", -7, 3], ["min", "n", 3],
-                  ["max", ["//", ["+", ["*", "n", 12], 15], 16], 1]],
-)  # fmt: skip
-def test_dimensions_are_those_of_plans(blank, dimension):
-    symbols = {"n": 5, "m": -2}
-    found = blank.call(
-        "async (dimension, symbols) => (await import('/shaderloom.js')).evaluate(dimension, symbols)",
-        dimension,
-        symbols,
-    )
-    assert found == evaluate(dimension, symbols)
