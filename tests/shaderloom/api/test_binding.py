@@ -1,0 +1,105 @@
+"""Bindings and values: memory of the host, of the device and of the caller.
+
+Covers: shaderloom/api/binding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom.runtime.plan.errors import InputError, UnsupportedError
+
+
+def test_binding_keeps_outputs_on_the_device(device, session, x):
+    binding = session.io_binding()
+    binding.bind_input("x", shaderloom.Tensor.from_numpy(x, device))
+    binding.bind_output("y", "wgpu")
+    binding.bind_output("z", "webgpu", 0)
+    session.run_with_iobinding(binding)
+    binding.synchronize_outputs()
+    values = binding.get_outputs()
+    assert [value.device_name() for value in values] == ["wgpu", "wgpu"]
+    assert values[0].tensor.location == "gpu-buffer"
+    with pytest.raises(UnsupportedError, match="no address"):
+        values[0].data_ptr()
+    y = x + np.array([1, 2, 3], np.float32)
+    np.testing.assert_allclose(values[0].numpy(), y)
+    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[1], np.maximum(y, 0))
+    session.run_with_iobinding(binding)
+    assert binding.get_outputs()[0].tensor is not values[0].tensor, "the caller still holds the first one"
+    np.testing.assert_allclose(values[0].numpy(), y)
+
+
+def test_binding_to_memory_of_the_caller(device, session, x):
+    held = shaderloom.Tensor.from_numpy(x, device)
+    target = shaderloom.Tensor.empty((2, 3), np.float32, device)
+    binding = session.io_binding()
+    binding.bind_input("x", "wgpu", 0, np.float32, (2, 3), held.gpu_buffer)
+    binding.bind_output("y", "wgpu", 0, onnx.TensorProto.FLOAT, [2, 3], target.gpu_buffer)
+    binding.bind_ortvalue_output(
+        "z", shaderloom.OrtValue.ortvalue_from_shape_and_type([2, 3], "float32", "wgpu", device=device)
+    )
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), x + np.array([1, 2, 3], np.float32))
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x, "wgpu", device=device)
+    value.update_inplace(x * 2)
+    binding.clear_binding_inputs()
+    with pytest.raises(InputError, match="'x'"):
+        session.run_with_iobinding(binding)
+    binding.bind_ortvalue_input("x", value)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(target.numpy(), x * 2 + np.array([1, 2, 3], np.float32))
+    binding.clear_binding_outputs()
+    assert binding.get_outputs() == []
+
+
+def test_wrong_bindings_are_refused(session, x):
+    binding = session.io_binding()
+    for bind, reason in (
+        (lambda: binding.bind_cpu_input("q", x), "no input 'q'"),
+        (lambda: binding.bind_output("q"), "no output 'q'"),
+        (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3), 123456), "an address does not say"),
+        (lambda: binding.bind_input("x", "wgpu", 0, np.float32, (2, 3)), "needs its element type"),
+        (lambda: binding.bind_output("y", "tpu"), "no device type 'tpu'"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            bind()
+
+
+def test_values_on_the_host(x):
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x.copy())
+    assert value.data_ptr() == value.numpy().ctypes.data
+    value.update_inplace(x * 3)
+    np.testing.assert_array_equal(np.asarray(value), x * 3)
+    with pytest.raises(InputError):
+        value.update_inplace(x[0])
+    with pytest.raises(InputError, match="no device type 'tpu'"):
+        shaderloom.OrtValue.ortvalue_from_numpy(x, "tpu")
+
+
+def test_values_by_dlpack_and_by_address(session, x):
+    value = shaderloom.OrtValue.from_dlpack(x)
+    assert value.data_ptr() == x.ctypes.data
+    assert value.tensor_size_in_bytes() == x.nbytes
+    with pytest.raises(InputError, match="by DLPack"):
+        shaderloom.OrtValue.from_dlpack([1.0])
+    bits = shaderloom.OrtValue.ortvalue_from_numpy_with_onnx_type(
+        np.array([0x3C00], np.uint16), onnx.TensorProto.FLOAT16
+    )
+    assert bits.numpy()[0] == np.float16(1)
+    result = np.zeros((2, 3), np.float32)
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("z", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_allclose(result, np.maximum(x + np.array([1, 2, 3], np.float32), 0))
+
+
+def test_vendors_names_of_devices_mean_the_device(device, session, x):
+    value = shaderloom.OrtValue.ortvalue_from_numpy(x, "cuda", 0, device=device)
+    assert value.device_name() == "wgpu"
+    np.testing.assert_array_equal(value.numpy(), x)
