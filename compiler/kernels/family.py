@@ -1,8 +1,8 @@
 """Kernel families: what the rest of the compiler asks of a kind of kernel, in one typed class.
 
 An operator that is no map names its family (``OpDef.family``).  A family is one object of a subclass of
-:class:`KernelFamily`, registered by the module that defines it; importing :mod:`shaderloom.compiler.kernels` imports
-them all.  Fusion, layouts, half precision and the interpreter decide by its answers, never by its name.
+:class:`KernelFamily`, registered by the module that defines it, which is imported when the family is first asked
+for.  Fusion, layouts, half precision and the interpreter decide by its answers, never by its name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import InternalError
+from ..definitions import Definitions
 from ..ir.coordinates import Sizes, domain_variables
 from ..ir.graph import Node, Shape, Value
 from ..ir.layout import Layout, contiguous
@@ -156,14 +157,14 @@ class KernelFamily(ABC):
 
 Family = TypeVar("Family", bound=KernelFamily)
 
-_FAMILIES: dict[str, KernelFamily] = {}
+assert __package__ is not None
+_FAMILIES: Definitions[str, KernelFamily] = Definitions(__package__)
 
 
 def register_family(family: Family) -> Family:
     """Add a family; raises :class:`ValueError` if its name is taken."""
-    if family.name in _FAMILIES:
+    if not _FAMILIES.add(family.name, family):
         raise ValueError(f"kernel family {family.name} is registered already")
-    _FAMILIES[family.name] = family
     return family
 
 
@@ -183,9 +184,10 @@ def extremum_overflow(kind: str, operand: OverflowFlags) -> OverflowFlags:
 
 def family_named(name: str) -> KernelFamily:
     """Return the family called ``name``."""
-    if name not in _FAMILIES:
+    family = _FAMILIES.find(name)
+    if family is None:
         raise InternalError(f"there is no kernel family '{name}'")
-    return _FAMILIES[name]
+    return family
 
 
 def family_of(node: Node, operators: Registry = registry) -> KernelFamily | None:

@@ -2,16 +2,5 @@
 compiler's own in :mod:`.internal`; :mod:`.math` has what several share, and defines none.  Each imports only those
 before it of math, internal, onnx, microsoft; by name, a decomposition builds nodes of any.
 
-Importing this package imports every module of the three, which fills the registry; an interrupted import is
-completed by the next lookup in the registry.
+Importing a module registers its operators; the registry imports the module of an operator when it is looked up.
 """
-
-from importlib import import_module
-from pkgutil import iter_modules
-
-from .registry import registry
-
-for _package in ("onnx", "internal", "microsoft"):
-    for _module in iter_modules(import_module(f".{_package}", __name__).__path__):
-        import_module(f".{_package}.{_module.name}", __name__)
-registry.completed()

@@ -13,11 +13,8 @@ Besides, ``fold`` evaluates it on the host for shape arithmetic and small consta
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +22,7 @@ import numpy as np
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import UnsupportedError, close_to, nearest_first
 from ...runtime.plan.record import record
+from ..definitions import Definitions
 from ..ir.graph import Node, Shape, Value
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
@@ -189,34 +187,18 @@ class OpDef:
 
 
 class Registry:
-    """Operators by (domain, name).
+    """Operators by (domain, name): those of ``package``, and those that programs register."""
 
-    ``package`` is imported before anything is looked up, unless its modules have all been imported (:meth:`completed`):
-    an interrupted import, as by Ctrl-C, leaves some modules without their operators, and Python does not import a
-    package again for a module of it that is present.
-    """
-
-    def __init__(self, package: str | None = None) -> None:
-        self._table: dict[tuple[str, str], OpDef] = {}
-        self._package = package
-        self._modules: dict[tuple[str, str], dict[str, Any]] = {}  #: operator -> names of the module that defined it
-
-    def completed(self) -> None:
-        """Note that every module of the package has been imported."""
-        self._package = None
+    def __init__(self, package: str) -> None:
+        self._definitions: Definitions[tuple[str, str], OpDef] = Definitions(package)
 
     def register(self, definition: OpDef) -> OpDef:
-        key = (_domain(definition.domain), definition.name)
-        if key in self._table and _is_whole(self._modules[key]):
+        if not self._definitions.add((_domain(definition.domain), definition.name), definition):
             raise ValueError(f"operator {definition.name} is registered already")
-        self._modules[key] = _module_being_run()
-        self._table[key] = definition
         return definition
 
     def find(self, name: str, domain: str = "") -> OpDef | None:
-        if self._package is not None:
-            import_module(self._package)
-        return self._table.get((_domain(domain), name))
+        return self._definitions.find((_domain(domain), name))
 
     def get(self, name: str, domain: str = "") -> OpDef:
         definition = self.find(name, domain)
@@ -228,17 +210,19 @@ class Registry:
         return definition
 
     def of(self, node: Node) -> OpDef:
-        definition = None if self._package is not None else self._table.get((node.domain, node.op))
-        return self.get(node.op, node.domain) if definition is None else definition
+        return self._definitions.find((node.domain, node.op)) or self.get(node.op, node.domain)
 
     def all(self) -> Iterable[OpDef]:
-        if self._package is not None:
-            import_module(self._package)
-        return self._table.values()
+        """Return all operators; imports the modules of all."""
+        return self._definitions.all()
+
+    def present(self) -> Iterable[OpDef]:
+        """Return the operators that were looked up so far, those of their modules, and those that programs register."""
+        return self._definitions.present()
 
     def nearest(self, name: str, domain: str) -> str:
         """Suggest what an unknown operator may mean: its name in another domain, or a similar spelling."""
-        public = [key for key in self._table if key[0] != "loom"]
+        public = [(_domain(each.domain), each.name) for each in self.all() if each.domain != "loom"]
         same = [key for key in public if key[1] == name and key[0] != _domain(domain)]
         # of names that are equally near, the one of the same domain, then of the standard
         order = sorted(public, key=lambda key: (key[0] != _domain(domain), key[0] != ""))
@@ -266,20 +250,7 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _module_being_run() -> dict[str, Any]:
-    """Return the global names of the innermost module that is being imported."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "<module>":
-        frame = frame.f_back
-    return {} if frame is None else frame.f_globals
-
-
-def _is_whole(names: dict[str, Any]) -> bool:
-    """Return whether a module was not removed again, as one whose import was interrupted is."""
-    module = sys.modules.get(names.get("__name__", ""))
-    return module is None or module.__dict__ is names
-
-
+assert __package__ is not None
 registry = Registry(__package__)
 
 

@@ -1,4 +1,4 @@
-"""Compiled code in ``__pycache__``, beside the bytecode of the package: as Python keeps that of a module.
+"""What is made of source files, kept in ``__pycache__`` as Python keeps the bytecode of a module: code, simple values.
 
 Who can write to the folder can write to the package's own bytecode, so a file there is trusted as that is.
 """
@@ -11,7 +11,7 @@ import marshal
 import os
 import sys
 from importlib.util import MAGIC_NUMBER, cache_from_source
-from types import CodeType
+from typing import Any
 
 
 def path_of(folder: str, name: str) -> str:
@@ -19,10 +19,10 @@ def path_of(folder: str, name: str) -> str:
     return cache_from_source(os.path.join(folder, name))
 
 
-def load(path: str, checksum: str) -> CodeType | None:
-    """Return the code in the file at ``path``; None for a damaged one, or one of another ``checksum`` or Python.
+def load(path: str, checksum: str) -> Any:
+    """Return the value in the file at ``path``; None for a damaged one, or one of another ``checksum`` or Python.
 
-    ``checksum`` is a digest of all that determines the code, but for Python's version.
+    ``checksum`` is a text of all that determines the value, but for Python's version.
     """
     try:
         with open(path, "rb") as file:
@@ -33,11 +33,14 @@ def load(path: str, checksum: str) -> CodeType | None:
     return marshal.loads(body) if head == _head(checksum, body) else None
 
 
-def store(path: str, checksum: str, code: CodeType) -> None:
-    """Write the file at ``path``, if there may be one: not with ``sys.dont_write_bytecode``."""
+def store(path: str, checksum: str, value: Any) -> None:
+    """Write the file at ``path``, if there may be one: not with ``sys.dont_write_bytecode``.
+
+    ``value`` is code, or made of texts, numbers, tuples and dicts.
+    """
     if sys.dont_write_bytecode:
         return
-    body = marshal.dumps(code)
+    body = marshal.dumps(value)
     temporary = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)

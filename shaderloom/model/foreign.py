@@ -20,7 +20,7 @@ def has_foreign_operators() -> bool:
     if registry is None:  # the registry is not loaded yet
         return False
     own = "shaderloom."
-    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.all())
+    return any(not definition.infer.__module__.startswith(own) for definition in registry.registry.present())
 
 
 def refuse_foreign(imported: ImportedModel) -> None:

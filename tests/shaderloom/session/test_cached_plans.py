@@ -152,7 +152,8 @@ def test_plans_with_operators_of_the_caller_stay_off_the_disk(device, model, cac
         np.testing.assert_array_equal(result, [2, -4])
         assert not list(cache_folder.rglob("*.entry"))
     finally:
-        del registry._table["my.domain", "Twice"]
+        for definitions in (registry._definitions._table, registry._definitions._settled):
+            definitions.pop(("my.domain", "Twice"), None)
 
 
 @pytest.fixture
