@@ -1,8 +1,8 @@
 """Definitions by key that modules make when they are imported: to look one up imports its module, not all of them.
 
 Which module defines what is in an index, which the first process makes that imports all of them, and keeps in
-``__pycache__``.  It holds for files of the same names, sizes and times, by which Python knows bytecode too.  Where there
-is none, because nothing can be written or the package is no folder, the first look-up imports all modules.
+``__pycache__``.  It holds for files of the same names, sizes and times, by which Python knows bytecode too.  Where
+there is none, because nothing can be written or the package is no folder, the first look-up imports all modules.
 """
 
 from __future__ import annotations
