@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 
 from ...runtime.plan.errors import ModelError, Origin, UnsupportedError, close_to, nearest_first
 from ..ir.constants import TensorSource
 from ..ops.registry import OpDef
+from .messages import AttributeProto, GraphProto, NodeProto, TensorProto
 
-_Proto = onnx.AttributeProto
+_Proto = AttributeProto
 
 
-def read_attribute(attribute: onnx.AttributeProto, tensor: Callable[[onnx.TensorProto], TensorSource]) -> Any:
+def read_attribute(attribute: AttributeProto, tensor: Callable[[TensorProto], TensorSource]) -> Any:
     """Return the value of an attribute: int, float, str, a tuple of those, a tensor's source, or a GraphProto.
 
     Raises :class:`UnsupportedError` for kinds that no supported operator has.
@@ -54,11 +54,11 @@ _TYPES: dict[int, Any] = {
     _Proto.STRING: str,
     _Proto.STRINGS: tuple[str, ...],
     _Proto.TENSOR: TensorSource,
-    _Proto.GRAPH: onnx.GraphProto,
+    _Proto.GRAPH: GraphProto,
 }
 
 
-def check_kinds(node: onnx.NodeProto, kinds: Mapping[str, int], values: Mapping[str, Any], origin: Origin) -> None:
+def check_kinds(node: NodeProto, kinds: Mapping[str, int], values: Mapping[str, Any], origin: Origin) -> None:
     """Compare the attributes of ``node``, whose values are ``values``, with the ``kinds`` that the standard gives.
 
     Raises :class:`UnsupportedError` for one of another kind, before adapters of older versions look at it.

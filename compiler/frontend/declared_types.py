@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import onnx
+from .messages import GraphProto, TensorProto, TypeProto
 
-_HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
+_HALVES = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 #: Attributes that name the type of a result
 _TYPES = ("to", "dtype", "output_dtype")
 
 
-def type_text(kind: onnx.TypeProto) -> str:
+def type_text(kind: TypeProto) -> str:
     """Return a type in ONNX's words: ``tensor(float)``, ``seq(map(int64,tensor(float)))``."""
     which = kind.WhichOneof("value")
     if which in ("sequence_type", "optional_type"):
@@ -23,11 +23,11 @@ def type_text(kind: onnx.TypeProto) -> str:
 
 
 def _element_text(code: int) -> str:
-    names = onnx.TensorProto.DataType
+    names = TensorProto.DataType
     return str(names.Name(code)).lower() if code in names.values() else f"undefined {code}"
 
 
-def declares_halves(graph: onnx.GraphProto) -> bool:
+def declares_halves(graph: GraphProto) -> bool:
     """Return whether an input, an output, a constant or a result that an attribute types is float16 or bfloat16.
 
     Nested graphs are looked at, functions are not: they have been inlined.

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-import onnx
-import onnx.inliner
-
 from ...runtime.plan.errors import LimitError, ModelError
+from .messages import ModelProto, NodeProto
 
 Name = tuple[str, str]  #: domain and name of a function
 
 
-def inline_functions(proto: onnx.ModelProto, max_nodes: int) -> onnx.ModelProto:
+def inline_functions(proto: ModelProto, max_nodes: int) -> ModelProto:
     """Inline the calls of the model's own functions; node origins count positions in the inlined graph.
 
     Raises :class:`LimitError` if the result would have more than ``max_nodes`` nodes.
     """
     if not proto.functions:
         return proto
+    import onnx.inliner
+
     _check_size(proto, max_nodes)
     try:
         return onnx.inliner.inline_local_functions(proto, convert_version=False)
@@ -27,7 +27,7 @@ def inline_functions(proto: onnx.ModelProto, max_nodes: int) -> onnx.ModelProto:
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
 
 
-def _check_size(proto: onnx.ModelProto, max_nodes: int) -> None:
+def _check_size(proto: ModelProto, max_nodes: int) -> None:
     """Raise :class:`LimitError` for too many nodes, and :class:`ModelError` for a function that calls itself.
 
     Functions that call the one below twice double with each; one that calls itself, directly or not, never ends: ONNX
@@ -58,7 +58,7 @@ def _size(body: Counter[Name], sizes: Mapping[Name, int]) -> int:
     return sum(count * sizes.get(called, 1) for called, count in body.items())
 
 
-def _operators(nodes: Iterable[onnx.NodeProto]) -> Counter[Name]:
+def _operators(nodes: Iterable[NodeProto]) -> Counter[Name]:
     """Count the calls of each operator or function in ``nodes``, nested graphs included."""
     counts: Counter[Name] = Counter()
     stack = [nodes]

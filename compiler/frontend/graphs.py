@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 
 from ...runtime.plan import dtypes
 from ...runtime.plan.errors import LimitError, ModelError, Origin, ShaderloomError, UnsupportedError
@@ -15,6 +14,7 @@ from ..ir.shapes import MAX_RANK
 from ..ops.registry import OpDef, RawNode, registry
 from .attributes import check_kinds, read_attribute, typed_attributes
 from .declared_types import type_text
+from .messages import GraphProto, NodeProto, SparseTensorProto, TensorProto, TensorShapeProto, ValueInfoProto
 from .model import DeclaredDim, ImportedBlock, ImportedGraph, ImportedNode, ImportedPort
 from .schemas import hint_for, opset_of, signature
 from .tensors import TensorReader, constant_of_attributes
@@ -33,7 +33,7 @@ class GraphImporter:
 
     def __init__(
         self,
-        proto: onnx.GraphProto,
+        proto: GraphProto,
         path: str,
         opsets: Mapping[str, int],
         tensors: TensorReader,
@@ -50,7 +50,7 @@ class GraphImporter:
         self._defined: set[str] = set()
         self._fresh = 0
         self._keep_refused = keep_refused
-        self._foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
+        self._foreign: dict[str, TensorProto | SparseTensorProto] = {}
 
     def run(self) -> ImportedGraph:
         """Import the graph.  Raises a :class:`ShaderloomError` that names the first invalid node or tensor."""
@@ -121,7 +121,7 @@ class GraphImporter:
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def _node(self, proto: onnx.NodeProto, origin: Origin) -> ImportedNode | None:
+    def _node(self, proto: NodeProto, origin: Origin) -> ImportedNode | None:
         """Import one node; return None for a Constant, which becomes a constant of the graph."""
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = opset_of(domain, self._opsets)
@@ -169,7 +169,7 @@ class GraphImporter:
             proto=proto,
         )
 
-    def _refused(self, proto: onnx.NodeProto, origin: Origin, error: UnsupportedError) -> ImportedNode:
+    def _refused(self, proto: NodeProto, origin: Origin, error: UnsupportedError) -> ImportedNode:
         """Import an unsupported node unchanged, for another execution provider, with ``error`` as its refusal."""
         for name in proto.output:
             if name:
@@ -179,7 +179,7 @@ class GraphImporter:
         inputs, outputs = tuple(proto.input), tuple(proto.output)
         return ImportedNode(proto.op_type, domain, None, inputs, outputs, {}, origin, proto=proto, refusal=error)
 
-    def _definition(self, proto: onnx.NodeProto, domain: str, opset: int) -> OpDef:
+    def _definition(self, proto: NodeProto, domain: str, opset: int) -> OpDef:
         definition = registry.find(proto.op_type, domain)
         if definition is not None:
             return definition
@@ -191,7 +191,7 @@ class GraphImporter:
             raise refusal from None
 
     @staticmethod
-    def _check_operands(proto: onnx.NodeProto, domain: str, opset: int) -> int:
+    def _check_operands(proto: NodeProto, domain: str, opset: int) -> int:
         """Compare operands and attributes with the standard; gives the version of the operator."""
         standard = signature(proto.op_type, domain, opset)
         if standard is None:
@@ -216,10 +216,10 @@ class GraphImporter:
                 raise ModelError(f"{op} needs the attribute '{name}'")
         return standard.version
 
-    def _attribute_tensor(self, tensor: onnx.TensorProto) -> TensorSource:
+    def _attribute_tensor(self, tensor: TensorProto) -> TensorSource:
         return self._tensors.source(tensor, tensor.name or "attribute")
 
-    def _read_constant(self, proto: onnx.NodeProto) -> None:
+    def _read_constant(self, proto: NodeProto) -> None:
         name = proto.output[0] if proto.output else ""
         values = {
             item.name: read_attribute(item, lambda tensor: self._tensors.source(tensor, name))
@@ -231,7 +231,7 @@ class GraphImporter:
 
     def _blocks(self, raw: RawNode, origin: Origin) -> dict[str, ImportedBlock]:
         """Take the nested graphs out of the attributes.  They are imported when the specialiser wants them."""
-        graphs = {name: value for name, value in raw.attributes.items() if isinstance(value, onnx.GraphProto)}
+        graphs = {name: value for name, value in raw.attributes.items() if isinstance(value, GraphProto)}
         visible = self._outer | self._defined if graphs else frozenset()
         blocks = {}
         for name, graph in graphs.items():
@@ -243,7 +243,7 @@ class GraphImporter:
 
     # -- declared types --------------------------------------------------------------------------------------------
 
-    def _ports(self, values: Iterable[onnx.ValueInfoProto]) -> Iterable[ImportedPort]:
+    def _ports(self, values: Iterable[ValueInfoProto]) -> Iterable[ImportedPort]:
         for value in values:
             kind = value.type.WhichOneof("value")
             if kind is None:
@@ -267,7 +267,7 @@ class GraphImporter:
             yield ImportedPort(value.name, dtype, dims, meanings if any(meanings) else None)
 
 
-def _declared(dim: onnx.TensorShapeProto.Dimension) -> DeclaredDim:
+def _declared(dim: TensorShapeProto.Dimension) -> DeclaredDim:
     if dim.WhichOneof("value") == "dim_param":
         return dim.dim_param or None
     return dim.dim_value if dim.dim_value > 0 else None

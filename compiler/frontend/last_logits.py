@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from ...runtime.plan.errors import UnsupportedError
 from ..ir.dataflow import preorder
+from .messages import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 #: The output that is looked for first
 LOGITS = "logits"
@@ -48,7 +48,7 @@ _BEHIND = frozenset(
 _FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
-def take_last_logits(proto: onnx.ModelProto) -> None:
+def take_last_logits(proto: ModelProto) -> None:
     """Let the logits of ``proto`` be those of the last position; those of all positions get another name.
 
     Raises :class:`UnsupportedError` if no output, or more than one, can be
@@ -63,7 +63,7 @@ def take_last_logits(proto: onnx.ModelProto) -> None:
     _Rewrite(proto.graph, _logits(proto.graph)).run()
 
 
-def _logits(graph: onnx.GraphProto) -> onnx.ValueInfoProto:
+def _logits(graph: GraphProto) -> ValueInfoProto:
     """Return the output ``logits``, or else the only one of rank 3 that a product computes."""
     named = [output for output in graph.output if output.name == LOGITS]
     if named:
@@ -85,12 +85,12 @@ def _logits(graph: onnx.GraphProto) -> onnx.ValueInfoProto:
     return candidates[0]
 
 
-def _has_rank_3(output: onnx.ValueInfoProto) -> bool:
+def _has_rank_3(output: ValueInfoProto) -> bool:
     tensor = output.type.tensor_type
     return tensor.elem_type in _FLOATS and tensor.HasField("shape") and len(tensor.shape.dim) == 3
 
 
-def _is_product(name: str, producers: dict[str, onnx.NodeProto]) -> bool:
+def _is_product(name: str, producers: dict[str, NodeProto]) -> bool:
     """Return whether ``name`` is a product, or arithmetic behind one."""
 
     def operands(read: str) -> Iterable[str]:
@@ -99,7 +99,7 @@ def _is_product(name: str, producers: dict[str, onnx.NodeProto]) -> bool:
     return any(read in producers and producers[read].op_type in _PRODUCTS for read in preorder([name], operands))
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of a graph and of those nested in it."""
     for node in graph.node:
         yield node
@@ -111,7 +111,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 class _Rewrite:
     """Appends the nodes that take the last valid row of ``output``."""
 
-    def __init__(self, graph: onnx.GraphProto, output: onnx.ValueInfoProto) -> None:
+    def __init__(self, graph: GraphProto, output: ValueInfoProto) -> None:
         self._graph = graph
         self._output = output
         self._taken = {value.name for value in (*graph.input, *graph.initializer)}

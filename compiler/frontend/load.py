@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import onnx
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...runtime.plan.caps import DEFAULT_NODES
@@ -17,14 +16,14 @@ from ..gc_pause import paused_collection
 from ..ir.constants import MappedFile
 from .functions import inline_functions
 from .graphs import GraphImporter
-from .last_logits import take_last_logits
+from .messages import ModelProto
 from .model import ImportedModel
 from .schemas import read_opsets
 from .standard_functions import MAX_DEPTH, define_standard_functions
 from .tensors import LoadData, TensorReader
 from .utf8 import check_texts
 
-ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto
+ModelLike = str | os.PathLike[str] | bytes | ModelProto
 
 
 def load_model(
@@ -55,7 +54,7 @@ def load_model(
         stripped = strip_payloads(file.view)
         tensors = TensorReader(stripped.ranges, file=file, load=load_data)
         return _import(stripped, tensors, file.path, None, keep_refused, max_nodes, logits)
-    if isinstance(model, onnx.ModelProto):
+    if isinstance(model, ModelProto):
         try:
             model = model.SerializeToString()
         except (EncodeError, ValueError) as error:
@@ -81,7 +80,7 @@ def _import(
     logits: str,
 ) -> ImportedModel:
     try:
-        proto = onnx.ModelProto.FromString(stripped.message)
+        proto = ModelProto.FromString(stripped.message)
     except (DecodeError, ValueError):
         raise ModelError("not an ONNX file, or a damaged one: it is no protobuf message of a model") from None
     check_texts(proto)
@@ -92,6 +91,8 @@ def _import(
     opsets = read_opsets(proto.opset_import)
     proto = without_functions(proto, opsets, max_nodes)
     if logits == "last":
+        from .last_logits import take_last_logits  # imports all of onnx
+
         take_last_logits(proto)
     graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
@@ -113,9 +114,7 @@ def _import(
     )
 
 
-def without_functions(
-    proto: onnx.ModelProto, opsets: Mapping[str, int], max_nodes: int = DEFAULT_NODES
-) -> onnx.ModelProto:
+def without_functions(proto: ModelProto, opsets: Mapping[str, int], max_nodes: int = DEFAULT_NODES) -> ModelProto:
     """Inline function bodies until only operators of the registry remain, as far as those bodies allow."""
     proto = inline_functions(proto, max_nodes)
     for _ in range(MAX_DEPTH):

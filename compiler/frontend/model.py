@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import onnx
-
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import Origin, ShaderloomError
 from ...runtime.plan.model_metadata import ModelMetadata
@@ -21,6 +19,7 @@ from ...runtime.plan.record import record
 from ..ir.constants import MappedFile, TensorSource
 from ..ops.registry import OpDef
 from .declared_types import declares_halves
+from .messages import ModelProto, NodeProto, SparseTensorProto, TensorProto
 
 #: A declared dimension: a number, a name, or None when the file does not say (a number below 1 counts as that).
 DeclaredDim = int | str | None
@@ -71,7 +70,7 @@ class ImportedNode:
     attributes: Any
     origin: Origin
     blocks: Mapping[str, ImportedBlock] = field(default_factory=dict)
-    proto: onnx.NodeProto | None = field(default=None, repr=False)
+    proto: NodeProto | None = field(default=None, repr=False)
     refusal: ShaderloomError | None = field(default=None, repr=False)
 
 
@@ -85,7 +84,7 @@ class ImportedGraph:
     constants: Mapping[str, TensorSource]
     nodes: tuple[ImportedNode, ...]
     #: initializers that no device can hold (strings and other types without storage), as the file has them
-    foreign: Mapping[str, onnx.TensorProto | onnx.SparseTensorProto] = field(default_factory=dict)
+    foreign: Mapping[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
 
 
 @record(slots=False)
@@ -102,9 +101,9 @@ class ImportedModel:
     data: bytes | None  #: the bytes of a model that has no path; ``SourceRef`` paths ``""`` refer to them
     files: tuple[MappedFile, ...] = ()  #: the model file and the data files that it refers to
     #: the message behind it, without payloads of tensors and with functions inlined
-    proto: onnx.ModelProto | None = field(default=None, repr=False)
+    proto: ModelProto | None = field(default=None, repr=False)
     #: fills in the payload of a tensor of ``proto``
-    restore: Callable[[onnx.TensorProto], onnx.TensorProto] | None = field(default=None, repr=False)
+    restore: Callable[[TensorProto], TensorProto] | None = field(default=None, repr=False)
 
     @cached_property
     def declares_halves(self) -> bool:

@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import onnx
-import onnx.defs
-import onnx.shape_inference
-
 from ..ops.registry import registry
+from .messages import AttributeProto, FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
 
 #: Domain of the functions made here; no file has it
 DOMAIN = "loom.functions"
@@ -21,13 +18,13 @@ DOMAIN = "loom.functions"
 MAX_DEPTH = 8
 
 
-def define_standard_functions(proto: onnx.ModelProto, opsets: Mapping[str, int]) -> bool:
+def define_standard_functions(proto: ModelProto, opsets: Mapping[str, int]) -> bool:
     """Let nodes of the main graph that have only a function body call a function of the model; whether there are any.
 
     Nodes that have neither a lowering nor a body stay as they are: the importer refuses them.
     """
     names = {(function.domain, function.name) for function in proto.functions}
-    types: dict[str, onnx.TypeProto] | None = None
+    types: dict[str, TypeProto] | None = None
     changed = False
     for node in proto.graph.node:
         schema = _schema(node, opsets, names)
@@ -45,7 +42,7 @@ def define_standard_functions(proto: onnx.ModelProto, opsets: Mapping[str, int])
         proto.functions.append(body)
         changed = True
     if changed and DOMAIN not in {entry.domain for entry in proto.opset_import}:
-        proto.opset_import.append(onnx.OperatorSetIdProto(domain=DOMAIN, version=1))
+        proto.opset_import.append(OperatorSetIdProto(domain=DOMAIN, version=1))
     return changed
 
 
@@ -53,13 +50,15 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _schema(node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tuple[str, str]]) -> Any:
+def _schema(node: NodeProto, opsets: Mapping[str, int], functions: set[tuple[str, str]]) -> Any:
     """Return the schema of a node that the registry lacks, if that schema has a function body, else None."""
     domain = _domain(node.domain)
     if registry.find(node.op_type, domain) is not None or (node.domain, node.op_type) in functions:
         return None
     if domain not in opsets:
         return None
+    import onnx.defs  # few models have such nodes
+
     try:
         schema: Any = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
     except (onnx.defs.SchemaError, TypeError):  # a name that is no UTF-8 is of type bytes
@@ -67,16 +66,14 @@ def _schema(node: onnx.NodeProto, opsets: Mapping[str, int], functions: set[tupl
     return schema if schema.has_function or schema.has_context_dependent_function else None
 
 
-def _body(
-    node: onnx.NodeProto, schema: Any, opset: int, types: Mapping[str, onnx.TypeProto]
-) -> onnx.FunctionProto | None:
+def _body(node: NodeProto, schema: Any, opset: int, types: Mapping[str, TypeProto]) -> FunctionProto | None:
     """Return the newest function body that is not newer than the model's opset, or None."""
     if schema.has_function:
         versions = [version for version in schema.function_opset_versions if version <= opset]
         data = schema.get_function_with_opset_version(max(versions)) if versions else None
     else:
         versions = [version for version in schema.context_dependent_function_opset_versions if version <= opset]
-        operands = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+        operands = [types.get(name, TypeProto()).SerializeToString() for name in node.input]
         data = (
             schema.get_context_dependent_function_with_opset_version(max(versions), node.SerializeToString(), operands)
             if versions
@@ -84,15 +81,18 @@ def _body(
         )
     if not data:
         return None
-    body = onnx.FunctionProto.FromString(data)
+    body = FunctionProto.FromString(data)
     for entry in body.opset_import:
         if _domain(entry.domain) == "":
             entry.version = opset
     return body
 
 
-def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+def _element_types(proto: ModelProto) -> dict[str, TypeProto]:
     """Map value names to their types, as far as shape inference determines them."""
+    import onnx.helper
+    import onnx.shape_inference
+
     inferred = onnx.shape_inference.infer_shapes(proto)
     graph = inferred.graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
@@ -101,15 +101,15 @@ def _element_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     return types
 
 
-def _give_defaults(node: onnx.NodeProto, schema: Any) -> None:
+def _give_defaults(node: NodeProto, schema: Any) -> None:
     """Add the schema's defaults for attributes that the node omits, since function bodies refer to them by name."""
     present = {attribute.name for attribute in node.attribute}
     for name, attribute in schema.attributes.items():
-        if name not in present and attribute.default_value.type != onnx.AttributeProto.UNDEFINED:
+        if name not in present and attribute.default_value.type != AttributeProto.UNDEFINED:
             node.attribute.append(attribute.default_value)
 
 
-def _drop_absent_attributes(node: onnx.NodeProto, body: onnx.FunctionProto) -> None:
+def _drop_absent_attributes(node: NodeProto, body: FunctionProto) -> None:
     """Remove attributes that the body does not declare: a body built for this node already holds their values."""
     declared = set(body.attribute) | {attribute.name for attribute in body.attribute_proto}
     remaining = [attribute for attribute in node.attribute if attribute.name in declared or not declared]

@@ -9,8 +9,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from ...runtime.plan import dtypes
 from ...runtime.plan.dtypes import UINT8, DType, packed_bytes
@@ -26,6 +24,7 @@ from ..ir.constants import (
     TensorSource,
 )
 from ..ir.shapes import shape_fault
+from .messages import TensorProto
 
 #: (path, offset, length, name of the tensor) -> bytes
 LoadData = Callable[[str, int, int, str], bytes]
@@ -61,7 +60,7 @@ class TensorReader:
         first = (self._file,) if self._file is not None else ()
         return (*first, *self._external.values())
 
-    def source(self, tensor: onnx.TensorProto, name: str) -> TensorSource:
+    def source(self, tensor: TensorProto, name: str) -> TensorSource:
         """Return the source of a tensor, which messages call ``name``."""
         try:
             dtype = dtypes.from_onnx(tensor.data_type)
@@ -76,14 +75,14 @@ class TensorReader:
             raise LimitError(fault, tensor=name, hint=_SMALLER)
         if dtype.name == "string":
             raise UnsupportedError("constants of strings are not supported", tensor=name)
-        if dtype.narrow and (tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.HasField("segment")):
+        if dtype.narrow and (tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("segment")):
             size = packed_bytes(math.prod(shape), dtype)
             return PackedSource(self._stored(tensor, name, UINT8, (size,)), dtype, shape)
         return self._stored(tensor, name, dtype, shape)
 
-    def _stored(self, tensor: onnx.TensorProto, name: str, dtype: DType, shape: tuple[int, ...]) -> TensorSource:
+    def _stored(self, tensor: TensorProto, name: str, dtype: DType, shape: tuple[int, ...]) -> TensorSource:
         expected = packed_bytes(math.prod(shape), dtype)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if tensor.data_location == TensorProto.EXTERNAL:
             return self._external_source(tensor, name, dtype, shape, expected)
         if tensor.HasField("segment"):
             begin, end = tensor.segment.begin, tensor.segment.end
@@ -99,17 +98,19 @@ class TensorReader:
             if dtype.narrow:
                 return PackedSource(InlineSource(np.frombuffer(tensor.raw_data, np.uint8)), dtype, shape)
             return InlineSource(np.frombuffer(tensor.raw_data, dtypes.compute_dtype(dtype)).reshape(shape), dtype)
+        from onnx import numpy_helper  # few models have tensors in this form
+
         try:
             array = numpy_helper.to_array(tensor)
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelError(f"the elements do not fit {dtype}{list(shape)}: {error}", tensor=name) from None
         return InlineSource(array, dtype)
 
-    def restore(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
+    def restore(self, tensor: TensorProto) -> TensorProto:
         """Return the tensor with its payload embedded, taken from the scanned bytes or from an external data file."""
-        if tensor.data_location != onnx.TensorProto.EXTERNAL and not tensor.HasField("segment"):
+        if tensor.data_location != TensorProto.EXTERNAL and not tensor.HasField("segment"):
             return tensor
-        whole = onnx.TensorProto()
+        whole = TensorProto()
         whole.CopyFrom(tensor)
         del whole.external_data[:]
         whole.ClearField("data_location")
@@ -135,7 +136,7 @@ class TensorReader:
     # -- external data ---------------------------------------------------------------------------------------------
 
     def _external_source(
-        self, tensor: onnx.TensorProto, name: str, dtype: DType, shape: tuple[int, ...], expected: int
+        self, tensor: TensorProto, name: str, dtype: DType, shape: tuple[int, ...], expected: int
     ) -> TensorSource:
         entries = _external_entries(tensor, name)
         location = entries["location"]
@@ -200,7 +201,7 @@ def _check_location(location: str, name: str) -> PurePosixPath:
     return relative
 
 
-def _external_entries(tensor: onnx.TensorProto, name: str) -> dict[str, str]:
+def _external_entries(tensor: TensorProto, name: str) -> dict[str, str]:
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
         if entry.key not in _EXTERNAL_KEYS:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import onnx
-
 from ...runtime.plan.errors import ModelError
+from .messages import GraphProto, NodeProto
 
 
-def names_read(node: onnx.NodeProto) -> Iterator[str]:
+def names_read(node: NodeProto) -> Iterator[str]:
     """Yield every name that a node reads, including (a superset of) the names its nested graphs capture."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
@@ -19,13 +18,13 @@ def names_read(node: onnx.NodeProto) -> Iterator[str]:
             yield from _names_in(graph)
 
 
-def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
+def _names_in(graph: GraphProto) -> Iterator[str]:
     for node in graph.node:
         yield from names_read(node)
     yield from (output.name for output in graph.output)
 
 
-def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[int]:
+def topological_order(nodes: Sequence[NodeProto], graph_name: str) -> list[int]:
     """Return the positions of ``nodes`` in topological order, which is the order of the file if that is sorted already.
 
     ONNX requires sorted nodes, but some writers violate this.  Raises :class:`ModelError` naming the nodes of a cycle.
@@ -50,10 +49,10 @@ def topological_order(nodes: Sequence[onnx.NodeProto], graph_name: str) -> list[
         raise ModelError(f"the nodes of graph '{graph_name}' form a cycle: {listed}") from None
 
 
-def _own(node: onnx.NodeProto, position: int, producer: dict[str, int]) -> set[int]:
+def _own(node: NodeProto, position: int, producer: dict[str, int]) -> set[int]:
     """Return {position} unless the node reads its own output: names in its nested graphs may merely shadow outputs."""
     return set() if any(producer.get(name) == position for name in node.input) else {position}
 
 
-def _label(node: onnx.NodeProto, position: int) -> str:
+def _label(node: NodeProto, position: int) -> str:
     return f"{node.op_type} '{node.name}'" if node.name else f"{node.op_type} (node {position})"
