@@ -23,7 +23,7 @@ from ..runtime.plan.record import record
 from .entry import MAX_ENTRY, canonical, decode, encode
 from .files import others_have_access, read_regular
 from .secret import load_secret, secret_path
-from .writing import finish_writing, write_beside
+from .writing import finish_writing, write_later
 
 #: Environment variable with the folder of the cache, or ``off``
 FOLDER_VARIABLE = "SHADERLOOM_CACHE"
@@ -101,10 +101,10 @@ class DiskCache:
             os.utime(path)  # it counts as used now
         return value
 
-    def put_beside(self, kind: str, entries: Mapping[str, Any], value: Callable[[], Any]) -> None:
-        """Store the JSON value that ``value`` returns, while the caller goes on; who asks for an entry waits for it."""
+    def put_later(self, kind: str, entries: Mapping[str, Any], value: Callable[[], Any]) -> None:
+        """Store the JSON value that ``value`` returns when there is time; who asks for an entry waits for it."""
         if self._usable:
-            write_beside(lambda: self.put(kind, entries, value()))
+            write_later(lambda: self.put(kind, entries, value()))
 
     def finish(self) -> None:
         """Wait until all that was stored is on the disk."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..cache.writing import begin_writing
 from ..model.feeds import ShapeKey
 from ..model.size_memory import describe_declared
 from ..plans.placement import Placement, of_plan
@@ -124,6 +125,7 @@ class WgpuEngine:
         if self.must_repeat(feeds, targets, results):
             results = self._run(feeds, targets)
             self.watch.after_repetition(feeds, results)
+        begin_writing()
         return results
 
     def must_repeat(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target], results: Mapping[str, Any]) -> bool:

@@ -49,7 +49,7 @@ class ModelCache:
 
     def store_header(self, header: ModelHeader) -> None:
         if self._cache is not None:
-            self._cache.put_beside("header", self._header_entries(), header.to_json)
+            self._cache.put_later("header", self._header_entries(), header.to_json)
 
     def _header_entries(self) -> dict[str, Any]:
         return {"model": self._identity, "logits": self._logits, "compiler": compiler_version()}
@@ -69,7 +69,7 @@ class ModelCache:
     def store_plan(self, entries: Mapping[str, Any], choices: Choices, plan: Plan) -> None:
         if self._cache is not None:
             log = choices.decision_log()
-            self._cache.put_beside("plan", self._entries(**entries), lambda: {"decisions": log, "plan": plan.to_json()})
+            self._cache.put_later("plan", self._entries(**entries), lambda: {"decisions": log, "plan": plan.to_json()})
 
     def finish(self) -> None:
         """Wait until what was stored is on the disk, for other processes."""

@@ -14,7 +14,7 @@ import zlib
 
 import pytest
 
-from shaderloom.cache import DiskCache, canonical, compiler_version, disk, entry, key_of, open_cache
+from shaderloom.cache import DiskCache, canonical, compiler_version, disk, entry, key_of, open_cache, writing
 
 from ...support.patience import PATIENCE
 
@@ -333,29 +333,63 @@ def test_choice_of_the_folder(tmp_path, monkeypatch):
     assert "shaderloom" in str(open_cache(True).folder)
 
 
-def test_who_asks_waits_for_what_is_being_written(cache):
+def test_who_asks_waits_for_what_is_to_be_written(cache):
     release = threading.Event()
 
     def slow():
         release.wait(PATIENCE)
         return {"plan": 1}
 
-    cache.put_beside("plan", ENTRIES, slow)
+    cache.put_later("plan", ENTRIES, slow)
+    writing.begin_writing()
+    writing.begin_writing()
     assert not list(cache.folder.rglob("*.entry")), "the caller goes on"
     threading.Timer(0.05, release.set).start()
     assert cache.get("plan", ENTRIES) == {"plan": 1}
-    cache.put_beside("plan", ENTRIES, lambda: {"plan": 2})
+    cache.put_later("plan", ENTRIES, lambda: {"plan": 2})
     assert cache.info().entries == 1
-    cache.put_beside("header", ENTRIES, dict)
+    cache.put_later("header", ENTRIES, dict)
     assert cache.clear() == 2 and cache.info().entries == 0
 
 
-def test_a_process_that_ends_completes_what_it_writes(tmp_path):
+def test_nothing_is_encoded_before_a_run_has_its_outputs(cache):
+    encoded = []
+    cache.put_later("plan", ENTRIES, lambda: encoded.append("plan") or "value")
+    assert encoded == []
+    writing.begin_writing()
+    cache.finish()
+    assert encoded == ["plan"]
+    assert cache.get("plan", ENTRIES) == "value"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_process_that_ends_completes_what_it_writes(tmp_path, begun):
     text = f"""
         import time
         from pathlib import Path
-        from shaderloom.cache import DiskCache
-        DiskCache(Path({str(tmp_path / "c")!r})).put_beside("plan", {{"a": 1}}, lambda: time.sleep(0.2) or "value")
+        from shaderloom.cache import DiskCache, writing
+        DiskCache(Path({str(tmp_path / "c")!r})).put_later("plan", {{"a": 1}}, lambda: time.sleep(0.2) or "value")
+        if {begun}:
+            writing.begin_writing()
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(text)], check=True, timeout=PATIENCE)
     assert DiskCache(tmp_path / "c").get("plan", {"a": 1}) == "value"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_leaves_what_waits_to_its_parent(tmp_path):
+    text = f"""
+        import os, sys
+        from pathlib import Path
+        from shaderloom.cache import DiskCache, writing
+        cache = DiskCache(Path({str(tmp_path / "c")!r}))
+        cache.put_later("plan", {{"a": 1}}, os.getpid)
+        with writing._lock:  # as if another thread held it
+            child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            print(os.getpid())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    parent = subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, text=True)
+    assert DiskCache(tmp_path / "c").get("plan", {"a": 1}) == int(parent.stdout)
