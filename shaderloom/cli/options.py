@@ -158,6 +158,16 @@ class StorageOptions(OptionGroup):
         return {name: value for name, value in stated.items() if value not in ("float32", "auto", "all")}
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(StorageOptions, InputOptions):
+    """Inputs of runs, and how the session is opened: ``providers`` is for models alone, ``trust`` for bundles."""
+
+    device: DeviceOption = None
+    providers: ProvidersOption = None
+    cache: CacheOption = True
+    trust: TrustOption = False
+
+
 OptionTexts = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="NAME=JSON", help="Option of the compiler, like verify=true; repeatable."),

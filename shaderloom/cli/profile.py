@@ -11,17 +11,7 @@ import typer
 from ..runtime.plan.errors import UnsupportedError
 from .command import as_command
 from .common import count_text, print_json, unwritable
-from .options import (
-    CacheOption,
-    DeviceOption,
-    InputOptions,
-    JsonOption,
-    ModelOrBundleArgument,
-    ProvidersOption,
-    RepeatOption,
-    StorageOptions,
-    TrustOption,
-)
+from .options import JsonOption, ModelOrBundleArgument, RepeatOption, RunOptions
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, progress
 
@@ -40,12 +30,7 @@ def command(
         Path | None,
         typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
-    inputs: InputOptions,
-    storage: StorageOptions,
-    device: DeviceOption = None,
-    providers: ProvidersOption = None,
-    cache: CacheOption = True,
-    trust: TrustOption = False,
+    options: RunOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.
@@ -65,20 +50,8 @@ def command(
     from ..plans.profiling import chrome_trace, summarise_stages
     from ..runtime.execution.roofline import measure_roofline
 
-    with (
-        progress(quiet=as_json) as report,
-        open_session(
-            model,
-            device=device,
-            dynamic=inputs.dynamic,
-            cache=cache,
-            progress=report,
-            storage=storage,
-            trust=trust,
-            providers=providers,
-        ) as session,
-    ):
-        feeds = make_feeds(session, inputs)
+    with progress(quiet=as_json) as report, open_session(model, options, report) as session:
+        feeds = make_feeds(session, options)
         session.run(None, feeds)  # the first run includes one-time costs
         runs = []
         for number in range(repeat):

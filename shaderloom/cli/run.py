@@ -12,17 +12,7 @@ import typer
 
 from .command import as_command
 from .common import count_text, print_json, unwritable
-from .options import (
-    CacheOption,
-    DeviceOption,
-    InputOptions,
-    JsonOption,
-    ModelOrBundleArgument,
-    ProvidersOption,
-    RepeatOption,
-    StorageOptions,
-    TrustOption,
-)
+from .options import JsonOption, ModelOrBundleArgument, RepeatOption, RunOptions
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, print_table, progress
 
@@ -41,12 +31,7 @@ def command(
         Path | None, typer.Option("--output", metavar="OUT.npz", help="Write the outputs to this file.")
     ] = None,
     repeat: RepeatOption = 1,
-    inputs: InputOptions,
-    storage: StorageOptions,
-    device: DeviceOption = None,
-    providers: ProvidersOption = None,
-    cache: CacheOption = True,
-    trust: TrustOption = False,
+    options: RunOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model or a bundle on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.
@@ -59,23 +44,11 @@ def command(
 
       shaderloom run bert.onnx --input input_ids=ids.npy --input attention_mask=mask.npy --output out.npz
     """
-    with (
-        progress(quiet=as_json) as report,
-        open_session(
-            model,
-            device=device,
-            dynamic=inputs.dynamic,
-            cache=cache,
-            progress=report,
-            storage=storage,
-            trust=trust,
-            providers=providers,
-        ) as session,
-    ):
-        feeds = make_feeds(session, inputs)
+    with progress(quiet=as_json) as report, open_session(model, options, report) as session:
+        feeds = make_feeds(session, options)
         names = [port.name for port in session.get_outputs()]
         on_device = "wgpu" in session.get_providers()
-        if storage.f16 and on_device:
+        if options.f16 and on_device:
             session.calibrate(feeds)
         if on_device and not session.prepare({name: array.shape for name, array in feeds.items()}):
             session.run(names, feeds)  # several steps are compiled by the first run, which depends on the inputs

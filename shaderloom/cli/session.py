@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import InputError
 from .common import unreadable
-from .options import InputOptions, StorageOptions
+from .options import InputOptions, RunOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,44 +23,33 @@ def keep_model(target: Path, model: Path) -> None:
         raise InputError(f"'{target}' is the model itself", hint="name another file")
 
 
-def open_session(
-    model: Path,
-    *,
-    device: str | None,
-    dynamic: dict[str, tuple[int, ...]] | str,
-    cache: bool,
-    progress: Progress,
-    storage: StorageOptions,
-    trust: bool = False,
-    providers: str | None = None,
-) -> InferenceSession:
-    """Open a session of the model or the bundle; ``trust`` is for bundles alone, ``providers`` for models."""
+def open_session(model: Path, options: RunOptions, progress: Progress) -> InferenceSession:
+    """Open a session of the model or the bundle; raise :class:`InputError` for an option of the other kind."""
     from ..runtime.bundle.files import is_bundle
 
     if is_bundle(model):
         from ..bundles.session import load_bundle
 
-        if dynamic != "auto":
+        if options.dynamic != "auto":
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
-        if providers is not None:
+        if options.providers is not None:
             raise InputError("--providers is for models: a bundle runs on wgpu", hint="leave it out")
-        if storage.storage:
-            name = next(iter(storage.storage))
+        for name in options.storage:
             option = "--f16" if name == "precision" else f"--{name}"
             raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
-        return load_bundle(model, device=device, progress=progress, trust=trust)
-    if trust:
+        return load_bundle(model, device=options.device, progress=progress, trust=options.trust)
+    if options.trust:
         raise InputError("--trust is for bundles: a model's shaders are generated here", hint="leave it out")
     from ..session.session import InferenceSession
 
     return InferenceSession(
         model,
-        providers=None if providers is None else providers.split(","),
-        device=device,
-        dynamic=dynamic,
-        cache=cache,
+        providers=None if options.providers is None else options.providers.split(","),
+        device=options.device,
+        dynamic=options.dynamic,
+        cache=options.cache,
         progress=progress,
-        options=storage.storage,
+        options=options.storage,
     )
 
 
