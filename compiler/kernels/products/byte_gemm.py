@@ -16,7 +16,7 @@ import numpy as np
 
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node, Value
+from ...ir.graph import Node
 from ...ops.internal.byte_products import WORD_BYTES, ByteMatMulAttributes, byte_product
 from ...ops.internal.packed_weights import WORD_BITS
 from ...symbolic import expr as ex
@@ -30,11 +30,12 @@ from ...tuning.gemm_tiles import SharedTile
 from ..config_key import epilogue, extent
 from ..context import GroupContext
 from ..draft import BuiltKernel
-from ..family import Reuse, register_family
+from ..family import register_family
 from ..geometry import unflatten
-from ..groups import Region
 from .packed_operand import PackedOperand, padding_bytes, words_of
-from .product import Product, ProductFamily, ProductHooks, build_elements, build_product
+from .product import Product, ProductHooks
+from .product_family import PackedWeightFamily
+from .product_templates import build_elements, build_product
 
 
 def product_of(context: GroupContext) -> Product:
@@ -159,21 +160,10 @@ class ByteHooks(ProductHooks):
         return [left, *self.weight.loads(0, self.weight.unit), scale]
 
 
-class ByteGemm(ProductFamily):
+class ByteGemm(PackedWeightFamily):
     """``loom.ByteMatMul``."""
 
     name = "byte_gemm"
-
-    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        return Reuse.MANY if user is region.anchor else Reuse.ONCE
-
-    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Return the words of A, to store innermost."""
-        value = region.anchor.operand(0)
-        return [(value, value.rank - 1)]
-
-    def may_reorder(self, output: Value) -> bool:
-        return True
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return byte_product(node, operands)

@@ -23,7 +23,8 @@ from ..groups import Region
 from ..padded import read_padded
 from ..sliding_reference import convolution
 from . import depthwise
-from .product import Product, ProductFamily
+from .product import Product
+from .product_family import ProductFamily
 
 
 @record

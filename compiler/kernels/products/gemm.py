@@ -18,7 +18,8 @@ from ..context import GroupContext
 from ..family import Reuse, register_family
 from ..geometry import unflatten
 from ..groups import Region
-from .product import Product, ProductFamily
+from .product import Product
+from .product_family import ProductFamily
 
 
 def product_of(context: GroupContext) -> Product:

@@ -24,7 +24,7 @@ import numpy as np
 from ....runtime.plan.dtypes import FLOAT16
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node, Value
+from ...ir.graph import Node
 from ...ops.internal.packed_weights import WORD_BITS, has_few_rows, packed_weight
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
@@ -38,13 +38,14 @@ from ...tuning.packed_tiles import PackedTile
 from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
 from ..draft import BuiltKernel, Draft
-from ..family import Reuse, register_family
+from ..family import register_family
 from ..geometry import lanes_of, unflatten
-from ..groups import Region
 from ..loop_trips import filter_by_trips
 from .packed_operand import PackedOperand, padding_bytes
 from .packed_partners import partners
-from .product import Product, ProductFamily, ProductHooks, build_product, divides
+from .product import Product, ProductHooks, divides
+from .product_family import PackedWeightFamily
+from .product_templates import build_product
 
 
 def product_of(context: GroupContext) -> Product:
@@ -157,24 +158,13 @@ class PackedHooks(ProductHooks):
         return inner * -(-steps // (tile.parts * tile.unroll)) + 2 * tile.vectors
 
 
-class PackedGemm(ProductFamily):
+class PackedGemm(PackedWeightFamily):
     """``loom.PackedMatMul``."""
 
     name = "packed_gemm"
 
-    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        return Reuse.MANY if user is region.anchor or user in region.partners else Reuse.ONCE
-
     def partners(self, anchor: Node) -> list[tuple[Node, ...]]:
         return partners(anchor)
-
-    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
-        """Return the terms of A, to store innermost."""
-        value = region.anchor.operand(0)
-        return [(value, value.rank - 1)]
-
-    def may_reorder(self, output: Value) -> bool:
-        return True
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return np.asarray((operands[0] @ packed_weight(node, operands).T).astype(operands[0].dtype))

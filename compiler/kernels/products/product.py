@@ -1,8 +1,7 @@
 """Matrix products in general: what matrix multiplication and convolution have in common.
 
 A :class:`Product` is a batch of sums ``C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]`` where ``A`` and
-``B`` are expressions: an implicit matrix of image patches is as good as one in memory.  :func:`build_product` chooses a
-template and a tile and makes the hooks:
+``B`` are expressions: an implicit matrix of image patches is as good as one in memory.  Its hooks:
 
 ``load_a(batch, m, step)``     one element of A, or four neighbours along k
 ``load_b(batch, k, n)``        four neighbouring columns of B; ``n`` counts vectors of columns
@@ -12,7 +11,6 @@ template and a tile and makes the hooks:
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
@@ -32,10 +30,11 @@ from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
 from ..config_key import epilogue, extent, loaded_types
 from ..context import GroupContext
-from ..draft import BuiltKernel, Draft
-from ..family import KernelFamily
-from ..geometry import lanes_of, linear_grid, logical_coordinates
-from ..loop_trips import filter_by_trips, upper_bound
+from ..geometry import lanes_of
+from ..loop_trips import upper_bound
+
+#: Steps of a thread whose loads are in flight together, where they divide the sum
+_SPLIT_UNROLL = (4, 2, 1)
 
 
 @record(slots=False)
@@ -83,24 +82,6 @@ def column(vectors: Dim, size: Dim, name: str = "n") -> Dim:
     """Return the four columns of vector ``name``; columns beyond the end repeat the last one."""
     columns = lanes_of(ix.coordinate(name, vectors))
     return columns if divides(LANES, size) else ix.minimum(columns, ix.add(size, -1))
-
-
-class ProductFamily(KernelFamily):
-    """Base of the product families: threads hold vectors of four neighbouring results."""
-
-    vector_axis = -1
-    stores_packed = True
-    stores_halves = True
-
-    @abstractmethod
-    def product(self, context: GroupContext) -> Product:
-        """Return the sizes and the terms of the product behind a group."""
-
-    def stored_run(self, context: GroupContext) -> Shape | None:
-        return self.product(context).stored_run
-
-    def build(self, context: GroupContext) -> BuiltKernel:
-        return build_product(context, self.product(context))
 
 
 class ProductHooks:
@@ -261,172 +242,3 @@ class ProductHooks:
             return True
         run = self.product.stored_run
         return run is not None and self.context.results.is_run(run)
-
-
-def build_product(context: GroupContext, product: Product, hooks: ProductHooks | None = None) -> BuiltKernel:
-    """Build the kernel of a product with the template that suits its sizes and the device."""
-    hooks = hooks or ProductHooks(context, product)
-    if not hooks.is_vectorizable:
-        return build_elements(context, product.k, product.terms, product.flops)
-    tiles = [tile for tile in gemm_tiles.ranked(product.problem, context.target) if hooks.fits(tile)]
-    if any(hooks.rounds(tile) > (context.target.max_loop_trips or math.inf) for tile in tiles):
-        tiles = filter_by_trips(
-            context.target, [*tiles, *gemm_tiles.split_tiles(product.problem, context.target)], hooks.rounds
-        )
-    if context.group.constant:
-        tiles = _tiles_of_weights(tiles)
-    tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
-    if isinstance(tile, gemm_tiles.SharedTile):
-        return context.built(_shared(hooks, tile))
-    if isinstance(tile, gemm_tiles.SplitTile):
-        return context.built(_split(hooks, tile))
-    if isinstance(tile, gemm_tiles.SubgroupTile):
-        return context.built(_subgroup(hooks, tile))
-    return context.built(_register(hooks, tile))
-
-
-#: Rows, and vectors of columns, of a thread in a product that runs once
-_ROWS_OF_WEIGHTS, _COLUMNS_OF_WEIGHTS = 2, 4
-
-
-def _tiles_of_weights(tiles: list[gemm_tiles.Tile]) -> list[gemm_tiles.Tile]:
-    """Return the tile for a product that runs once: kernels of one tile are shared, and a small one compiles soon."""
-
-    def distance(tile: gemm_tiles.SharedTile | gemm_tiles.SubgroupTile) -> tuple[int, str]:
-        if isinstance(tile, gemm_tiles.SharedTile):
-            return tile.rows * tile.columns, repr(tile)
-        return abs(tile.rows - _ROWS_OF_WEIGHTS) + abs(tile.columns - _COLUMNS_OF_WEIGHTS), repr(tile)
-
-    alike = [tile for tile in tiles if isinstance(tile, gemm_tiles.SharedTile | gemm_tiles.SubgroupTile)]
-    return [min(alike, key=distance)] if alike else tiles
-
-
-def _draft(
-    hooks: ProductHooks, template: str, tile: gemm_tiles.Tile, grid: tuple[Dim, Dim], *loads: Hook, **fields: Any
-) -> Draft:
-    """Return what all templates have in common; ``grid`` are workgroups along columns and rows."""
-    product = hooks.product
-    return Draft(
-        template,
-        tile,
-        [*(loads or (hooks.load_a, hooks.load_b)), hooks.store()],
-        dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, **fields.pop("dims", {})},
-        grid=(*grid, product.batch),
-        rounds=hooks.rounds(tile),
-        features=(*hooks.features, *fields.pop("features", ())),
-        calls=LANES * upper_bound(hooks.steps),
-        flops=hooks.flops,
-        parameters={**hooks.parameters, **fields.pop("parameters")},
-        **fields,
-    )
-
-
-def _register(hooks: ProductHooks, tile: gemm_tiles.RegisterTile) -> Draft:
-    product = hooks.product
-    across, down = ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(product.m, tile.rows)
-    return _draft(
-        hooks,
-        "gemm_register",
-        tile,
-        (ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down)),
-        workgroup=(tile.across, tile.down, 1),
-        parameters={
-            "whole_rows": divides(tile.rows, product.m),
-            "whole_columns": divides(tile.columns, hooks.vectors),
-        },
-    )
-
-
-def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
-    return _draft(
-        hooks,
-        "gemm_subgroup",
-        tile,
-        (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(hooks.product.m, tile.rows * tile.subgroup)),
-        workgroup=(tile.subgroup, 1, 1),
-        parameters={"whole_columns": divides(tile.columns, hooks.vectors)},
-        features=("subgroup",),
-    )
-
-
-def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
-    product = hooks.product
-    return _draft(
-        hooks,
-        "gemm_shared",
-        tile,
-        (ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m)),
-        *hooks.shared_loads,
-        dims={"k": product.k, **hooks.shared_dims},
-        workgroup=(tile.threads, 1, 1),
-        workgroup_bytes=hooks.workgroup_bytes(tile),
-        parameters={
-            "a_type": f"vec4<{hooks.factor}>" if hooks.k_lanes == LANES else hooks.factor,
-            "whole_steps": divides(tile.block_k, product.k),
-            "whole_columns": divides(tile.block_n, product.n),
-            "unroll": hooks.written_out(tile),
-            **hooks.shared_parameters(tile),
-        },
-    )
-
-
-#: Steps of a thread whose loads are in flight together, where they divide the sum
-_SPLIT_UNROLL = (4, 2, 1)
-
-
-def _split(hooks: ProductHooks, tile: gemm_tiles.SplitTile) -> Draft:
-    product = hooks.product
-    return _draft(
-        hooks,
-        "gemm_split",
-        tile,
-        (ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows)),
-        workgroup=(tile.across, tile.parts, 1),
-        workgroup_bytes=tile.workgroup_bytes,
-        parameters={"whole_rows": divides(tile.rows, product.m), "unroll": hooks.unroll(tile)},
-    )
-
-
-def build_elements(
-    context: GroupContext, k: Dim, terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]], flops: Dim
-) -> BuiltKernel:
-    """Build a kernel of one thread a result (four neighbours of packed types), where no other template applies.
-
-    ``terms(coordinates, k)`` gives the factors of the ``k``-th term of the anchor's result at ``coordinates``.
-    """
-    output = context.anchor.output
-    dtype = output.dtype.compute
-    lanes = LANES if dtype in VECTOR_TYPES else 1
-    tile = gemm_tiles.ElementTile(lanes)
-    axes = output.layout.physical_axes(output.shape)
-    elements = ix.product([size for _, size in axes])
-    threads = ix.ceildiv(elements, lanes)
-    thread = ix.coordinate("q", threads)
-    flat = lanes_of(thread) if lanes == LANES else thread
-    inside = flat if divides(lanes, elements) else ix.minimum(flat, ix.add(elements, -1))
-    sum_type = WGSL_TYPES[dtype] if lanes == 1 else f"vec4<{WGSL_TYPES[dtype]}>"
-    total = ex.register("sum", dtype)
-    if k != 0:
-        left, right = terms(logical_coordinates(axes, inside), ix.coordinate("k", k))
-        total = ex.binary("add", total, ex.binary("mul", left, right))
-    registers = (("sum", sum_type),)
-    coordinates = logical_coordinates(axes, flat)
-    # The last thread computes up to three elements past the end: buffers are padded to 16 bytes.
-    stores = context.results.stores(coordinates, ex.register("sum", dtype))
-    hooks = [
-        Hook("accumulate", ("q", "k"), lanes, registers, total),
-        Hook("store", ("q",), lanes, registers, None, stores),
-    ]
-    return context.built(
-        Draft(
-            "gemm_element",
-            tile,
-            hooks,
-            dims={"threads": threads, "k": k},
-            workgroup=(tile.workgroup, 1, 1),
-            grid=linear_grid(threads, tile.workgroup, context.target),
-            rounds=upper_bound(k),
-            flops=flops,
-            parameters={"type": sum_type},
-        )
-    )
