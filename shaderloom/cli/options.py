@@ -159,7 +159,7 @@ class StorageOptions(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(StorageOptions, InputOptions):
+class ExecutionOptions(StorageOptions, InputOptions):
     """Inputs of runs, and how the session is opened: ``providers`` is for models alone, ``trust`` for bundles."""
 
     device: DeviceOption = None

@@ -11,7 +11,7 @@ import typer
 from ..runtime.plan.errors import UnsupportedError
 from .command import as_command
 from .common import count_text, print_json, unwritable
-from .options import JsonOption, ModelOrBundleArgument, RepeatOption, RunOptions
+from .options import ExecutionOptions, JsonOption, ModelOrBundleArgument, RepeatOption
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, progress
 
@@ -30,7 +30,7 @@ def command(
         Path | None,
         typer.Option("--trace", metavar="FILE.json", help="Write a trace that Perfetto and Chrome open."),
     ] = None,
-    options: RunOptions,
+    options: ExecutionOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Measure every kernel of a model on the device, and show the slowest first with its ONNX nodes.

@@ -12,7 +12,7 @@ import typer
 
 from .command import as_command
 from .common import count_text, print_json, unwritable
-from .options import JsonOption, ModelOrBundleArgument, RepeatOption, RunOptions
+from .options import ExecutionOptions, JsonOption, ModelOrBundleArgument, RepeatOption
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, print_table, progress
 
@@ -31,7 +31,7 @@ def command(
         Path | None, typer.Option("--output", metavar="OUT.npz", help="Write the outputs to this file.")
     ] = None,
     repeat: RepeatOption = 1,
-    options: RunOptions,
+    options: ExecutionOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Run a model or a bundle on the GPU. Inputs that are not given are random: normal floats, integers 0 and 1.

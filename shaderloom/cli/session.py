@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import InputError
 from .common import unreadable
-from .options import InputOptions, RunOptions
+from .options import ExecutionOptions, InputOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,7 @@ def keep_model(target: Path, model: Path) -> None:
         raise InputError(f"'{target}' is the model itself", hint="name another file")
 
 
-def open_session(model: Path, options: RunOptions, progress: Progress) -> InferenceSession:
+def open_session(model: Path, options: ExecutionOptions, progress: Progress) -> InferenceSession:
     """Open a session of the model or the bundle; raise :class:`InputError` for an option of the other kind."""
     from ..runtime.bundle.files import is_bundle
 
