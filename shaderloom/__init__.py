@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .api.async_run import AsyncRun
     from .api.binding import IOBinding, OrtValue
     from .api.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
     from .api.providers import get_available_providers, get_device
+    from .api.values import InputValue, OutputValue, Session, SupportsArray, SupportsDLPack
     from .as_onnxruntime import install_as_onnxruntime
     from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
+    from .model.header import NodeArg
     from .notices import ShaderloomWarning, SoftwareAdapterWarning
     from .runtime.device.adapters import list_adapters
     from .runtime.device.device import Device
@@ -55,6 +58,13 @@ _HOMES = {
     "ExecutionMode": "api.options",
     "IOBinding": "api.binding",
     "OrtValue": "api.binding",
+    "AsyncRun": "api.async_run",
+    "NodeArg": "model.header",
+    "InputValue": "api.values",
+    "OutputValue": "api.values",
+    "Session": "api.values",
+    "SupportsArray": "api.values",
+    "SupportsDLPack": "api.values",
     "get_available_providers": "api.providers",
     "get_device": "api.providers",
     "install_as_onnxruntime": "as_onnxruntime",
@@ -90,6 +100,13 @@ __all__ = [
     "ExecutionMode",
     "IOBinding",
     "OrtValue",
+    "AsyncRun",
+    "NodeArg",
+    "InputValue",
+    "OutputValue",
+    "Session",
+    "SupportsArray",
+    "SupportsDLPack",
     "get_available_providers",
     "get_device",
     "install_as_onnxruntime",

@@ -7,29 +7,32 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from .values import OutputValue
+
 #: runs of one session that are encoded or awaited at the same time; one waits for the device while another is encoded
 IN_FLIGHT = 4
 
 #: As in onnxruntime: results, the caller's data, and the message of an error ("" if there was none)
-Callback = Callable[[list[Any], Any, str], None]
+Callback = Callable[[list[OutputValue], Any, str], None]
 
 
 class AsyncRun:
     """A run in flight.  ``await`` it, or call :meth:`result`."""
 
-    def __init__(self, future: Future[list[Any]]) -> None:
+    def __init__(self, future: Future[list[OutputValue]]) -> None:
         self._future = future
 
-    def __await__(self) -> Generator[Any, None, list[Any]]:
+    def __await__(self) -> Generator[Any, None, list[OutputValue]]:
         import asyncio  # the caller has it; a session that never awaits does not need it
 
         return asyncio.wrap_future(self._future).__await__()
 
-    def result(self, timeout: float | None = None) -> list[Any]:
+    def result(self, timeout: float | None = None) -> list[OutputValue]:
         """Block until the outputs are available and return them; raise what the run raised."""
         return self._future.result(timeout)
 
     def done(self) -> bool:
+        """Return whether the run has ended."""
         return self._future.done()
 
 
@@ -40,7 +43,7 @@ class AsyncRunner:
         self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
-    def start(self, run: Callable[[], list[Any]], callback: Callback | None, user_data: Any) -> AsyncRun:
+    def start(self, run: Callable[[], list[OutputValue]], callback: Callback | None, user_data: Any) -> AsyncRun:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="shaderloom-run")
@@ -57,7 +60,7 @@ class AsyncRunner:
             threads.shutdown(wait=False)
 
 
-def _call(callback: Callback, user_data: Any, done: Future[list[Any]]) -> None:
+def _call(callback: Callback, user_data: Any, done: Future[list[OutputValue]]) -> None:
     error = done.exception()
     if error is None:
         callback(done.result(), user_data, "")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from ..api.async_run import AsyncRun, AsyncRunner, Callback
 from ..api.binding import IOBinding, OrtValue, as_feed_values
 from ..api.options import RunOptions, SessionOptions
+from ..api.values import InputValue, OutputValue
 from ..model.header import ModelHeader, NodeArg, node_arg
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ClosedError
@@ -32,21 +33,41 @@ class OrtSession(ABC):
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Mapping[str, InputValue],
         run_options: RunOptions | None = None,
         *,
         outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
-    ) -> list[Any]:
+    ) -> list[OutputValue]:
         """Run the model and return its outputs."""
 
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until the device has finished what was submitted."""
 
+    @overload
     def run_async(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Mapping[str, InputValue],
+        callback: None = None,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> AsyncRun: ...
+
+    @overload
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, InputValue],
+        callback: Callback,
+        user_data: Any = None,
+        run_options: RunOptions | None = None,
+    ) -> None: ...
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, InputValue],
         callback: Callback | None = None,
         user_data: Any = None,
         run_options: RunOptions | None = None,

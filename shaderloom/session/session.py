@@ -11,6 +11,7 @@ import numpy as np
 from ..api.async_run import AsyncRunner
 from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
+from ..api.values import InputValue, OutputValue
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..execution.plan_bound import DEFAULT_PLANS
@@ -199,11 +200,11 @@ class InferenceSession(OrtSession):
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Mapping[str, InputValue],
         run_options: RunOptions | None = None,
         *,
         outputs: Mapping[str, Tensor | np.ndarray | str] | None = None,
-    ) -> list[Any]:
+    ) -> list[OutputValue]:
         """Run the model; return the outputs in the order of ``output_names``; None or []: all, in the model's order.
 
         Inputs are arrays, tensors on the session's device, or :class:`OrtValue`.  ``outputs`` gives memory for some of
@@ -287,7 +288,7 @@ class InferenceSession(OrtSession):
         """
         return self._wgpu.prepare(shapes)
 
-    def calibrate(self, input_feed: Mapping[str, Any]) -> None:
+    def calibrate(self, input_feed: Mapping[str, InputValue]) -> None:
         """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.
 
         For sessions with ``precision="float16"``, whose first run does this with its own inputs; a range that was
@@ -312,17 +313,17 @@ class InferenceSession(OrtSession):
             "runs": ready.stats.runs,
         }
 
-    def profile(self, input_feed: Mapping[str, Any]) -> Profile:
+    def profile(self, input_feed: Mapping[str, InputValue]) -> Profile:
         """Run once and return the time of every call on the device, in order, over all plans of the model."""
         stages = [profile for _, profile in self.profile_stages(input_feed)]
         method = stages[0].method if stages else "timestamps"
         return Profile(method, tuple(call for stage in stages for call in stage.calls))
 
-    def profile_stages(self, input_feed: Mapping[str, Any]) -> list[tuple[Plan, Profile]]:
+    def profile_stages(self, input_feed: Mapping[str, InputValue]) -> list[tuple[Plan, Profile]]:
         """Run once and return every plan that ran, in order, with the times of its calls."""
         return self._wgpu.profile(self._feeds(input_feed))
 
-    def plan_for(self, input_feed: Mapping[str, Any]) -> Plan:
+    def plan_for(self, input_feed: Mapping[str, InputValue]) -> Plan:
         """Return the plan that a run with these inputs uses; compile it if it is new."""
         feeds = self._feeds(input_feed)
         return self._wgpu.ready({name: feed.shape for name, feed in feeds.items()}).compiled.plan
@@ -362,6 +363,16 @@ class InferenceSession(OrtSession):
         count = f"{plans} plan{'' if plans == 1 else 's'}"
         return f"<{kind} of {model} on {self._engine.device.name}: {count}, {self.device_bytes:,} bytes>"
 
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: inputs and outputs, and a drawing of the kernels that ran last."""
+        from .notebook import session_html
+
+        if not hasattr(self, "_closed"):
+            return session_html(repr(self), (), ())
+        ports = (("inputs", self._header.inputs), ("outputs", self._header.outputs))
+        plans = () if self._engine is None or self._closed else self._engine.plans()
+        return session_html(repr(self), ports, plans)
+
     def __enter__(self) -> Self:
         return self
 
@@ -398,7 +409,7 @@ class InferenceSession(OrtSession):
             )
         return self._engine
 
-    def _feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Feed]:
+    def _feeds(self, input_feed: Mapping[str, InputValue]) -> dict[str, Feed]:
         if self._closed:
             raise ClosedError("the session is closed")
         return check_feeds(self._header, input_feed)

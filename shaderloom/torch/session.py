@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..api.options import RunOptions
+from ..api.values import InputValue
 from ..runtime.plan.errors import InputError, UnsupportedError
 from ..session.session import InferenceSession
 from .call_layout import CallLayout
@@ -83,7 +84,7 @@ class TorchSession(InferenceSession):
     def run(
         self,
         output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
+        input_feed: Mapping[str, InputValue],
         run_options: RunOptions | None = None,
         *,
         outputs: Mapping[str, Any] | None = None,

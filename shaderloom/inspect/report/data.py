@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...plans.call_graph import CallGraph, readers_of
 from ...plans.describe import describe_decisions, describe_full_precision, describe_plan
 from ...plans.profiling import PlanProfile
 from ...runtime.execution.roofline import Roofline
@@ -19,7 +20,6 @@ from ...runtime.plan.notes import CallNotes
 from ...runtime.plan.plan import Kernel, KernelCall, Plan
 from ..inspected_plan import InspectedPlan
 from .annotate import comments, parts_of
-from .placement import place
 
 #: Lines of ONNX nodes in a box of the graph; more are counted
 BOX_LINES = 5
@@ -68,10 +68,7 @@ class _Collector:
         self.kernels = _kernel_order(plan)
         self.numbers = {kernel.key: number for number, kernel in enumerate(self.kernels)}
         self.writers = plan.facts.writers()
-        self.readers: dict[int, list[int]] = defaultdict(list)
-        for number, call in enumerate(plan.facts.calls):
-            for operand in dict.fromkeys(call.reads):
-                self.readers[operand].append(number)
+        self.readers = readers_of(plan)
 
     def collect(self) -> dict[str, Any]:
         calls = [self._call(number) for number in range(len(self.calls))]
@@ -193,26 +190,17 @@ class _Collector:
         """Return boxes (calls, then inputs, then outputs) with their coordinates, and edges with reasons against
         fusion.
         """
-        inputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.INPUT]
-        outputs = [number for number, row in enumerate(self.tensors) if row.kind is TensorKind.OUTPUT]
-        outputs = [number for number in outputs if number in self.writers]
-        count = len(self.calls)
-        sizes = [self._box_size(call) for call in self.calls] + [_PORT_SIZE] * (len(inputs) + len(outputs))
-        edges: list[tuple[int, int, int]] = []  # from box, to box, tensor
-        for position, tensor in enumerate(inputs):
-            edges += [(count + position, reader, tensor) for reader in self.readers[tensor]]
-        for tensor, writer in self.writers.items():
-            edges += [(writer, reader, tensor) for reader in self.readers[tensor]]
-        for position, tensor in enumerate(outputs):
-            edges.append((self.writers[tensor], count + len(inputs) + position, tensor))
-        places = place(sizes, [(source, target) for source, target, _ in edges])
+        graph = CallGraph.of(self.plan)
+        count, ports = len(self.calls), len(graph.inputs) + len(graph.outputs)
+        sizes = [self._box_size(call) for call in self.calls] + [_PORT_SIZE] * ports
+        places = graph.place(sizes)
         reasons = self._reasons()
         return {
             "boxes": [[*places[box], *sizes[box]] for box in range(len(sizes))],
-            "ports": [["input", tensor] for tensor in inputs] + [["output", tensor] for tensor in outputs],
+            "ports": [["input", tensor] for tensor in graph.inputs] + [["output", tensor] for tensor in graph.outputs],
             "edges": [
                 [source, target, tensor, reasons(source, target) if max(source, target) < count else []]
-                for source, target, tensor in edges
+                for source, target, tensor in graph.edges
             ],
         }
 

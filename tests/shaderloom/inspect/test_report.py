@@ -21,8 +21,8 @@ from shaderloom.inspect.inspected_plan import inspect_model
 from shaderloom.inspect.report.annotate import annotated, comments
 from shaderloom.inspect.report.data import portability, report_data
 from shaderloom.inspect.report.page import render_report
-from shaderloom.inspect.report.placement import place
 from shaderloom.model.model import Model
+from shaderloom.plans.graph_layout import place
 from shaderloom.plans.profiling import summarise
 from shaderloom.runtime.execution.roofline import Roofline
 from shaderloom.runtime.execution.timing import CallTime, Profile

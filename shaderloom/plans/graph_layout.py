@@ -1,4 +1,4 @@
-"""Layered layout of the report's graph along its dataflow, with few crossings (Sugiyama et al., 1981).
+"""Layered layout of a graph along its dataflow, with few crossings (Sugiyama et al., 1981).
 
 Linear in nodes and edges for a fixed number of sweeps.  Units are pixels at zoom 1; equal graphs give equal places.
 """
