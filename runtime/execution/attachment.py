@@ -94,19 +94,27 @@ class Attacher:
     """Makes the attachments of one plan's runs."""
 
     def __init__(self, device: Device, plan: Plan, pool: OutputPool, make_buffer: Callable[[int, str], Any]) -> None:
-        self._device = device
-        self._plan = plan
-        self._pool = pool
-        self._make_buffer = make_buffer
+        self.device = device
+        self.pool = pool
+        self.make_buffer = make_buffer
+        self.inputs = tuple(port.name for port in plan.inputs)
+        self.outputs = frozenset(port.name for port in plan.outputs)
+        self.states = {state.input: state.output for state in plan.states}
+        self.constants = {constant.output: constant_array(constant) for constant in plan.constants}
         self._alignment = device.profile.storage_alignment
-        self._constants = {constant.output: constant_array(constant) for constant in plan.constants}
         self._sources = final_sources(plan)
-        self._outputs = frozenset(port.name for port in plan.outputs)
-        self._states = {state.input: state.output for state in plan.states}
 
     def is_computed(self, output: str) -> bool:
         """Return whether kernels write the output; else it is constant or a copy."""
-        return output not in self._constants and output not in self._sources
+        return output not in self.constants and output not in self._sources
+
+    def source(self, output: str) -> str:
+        """Return the buffer that holds an output: its own, or that of the value that it aliases."""
+        return self._sources.get(output, f"output:{output}")
+
+    def fits(self, storage: Storage, padded: int) -> bool:
+        """Return whether calls can bind a storage of the caller's in place of a buffer of ``padded`` bytes."""
+        return storage.offset % self._alignment == 0 and padded <= storage.size
 
     def attach(
         self,
@@ -120,47 +128,66 @@ class Attacher:
         Raises :class:`InputError` for a tensor of another device, dtype or shape, and :class:`ClosedError` for one that
         is gone; nothing is pinned or made then.
         """
-        result = Attachment()
+        run = _Run(self, feeds, targets, inputs, outputs)
         try:
-            taken = self._check_targets(targets, outputs, result)
-            for port in self._plan.inputs:
-                attach = self._attach_state if port.name in self._states else self._attach_input
-                attach(port.name, feeds[port.name], targets, inputs[port.name], taken, result)
-            for name, target in targets.items():
-                self._attach_output(name, target, feeds, outputs[name], taken, result)
+            run.attach()
         except BaseException:
-            result.unpin()
-            result.abandon()
+            run.result.unpin()
+            run.result.abandon()
             raise
-        return result
+        return run.result
 
-    def _pin(self, tensor: Tensor, name: str, result: Attachment) -> Storage:
-        if tensor.device.gpu is not self._device.gpu:
+
+@dataclass(slots=True)
+class _Run:
+    """One run that is being attached; sizes are those of its inputs and outputs."""
+
+    plan: Attacher
+    feeds: Mapping[str, Feed]
+    targets: Mapping[str, Target]
+    inputs: Mapping[str, PortSize]
+    outputs: Mapping[str, PortSize]
+    result: Attachment = field(default_factory=Attachment)
+    users: dict[int, int] = field(default_factory=dict)  #: how many outputs go to each buffer of the caller's
+
+    def attach(self) -> None:
+        self._check_targets()
+        for name in self.plan.inputs:
+            if name in self.plan.states:
+                self._attach_state(name)
+            else:
+                self._attach_input(name)
+        for name, target in self.targets.items():
+            if target == "cpu":
+                self._attach_host_output(name)
+            else:
+                self._attach_output(name, target)
+
+    def _pin(self, tensor: Tensor, name: str) -> Storage:
+        device = self.plan.device
+        if tensor.device.gpu is not device.gpu:
             raise InputError(
-                f"the tensor is on {tensor.device.name}, the session on {self._device.name}, another device",
+                f"the tensor is on {tensor.device.name}, the session on {device.name}, another device",
                 tensor=name,
                 hint="make the tensor with device=session.device",
             )
         storage = tensor._storage
-        result.pin(storage)
+        self.result.pin(storage)
         if storage.borrowed and tensor.size:
-            storage.check_alive(self._device)
+            storage.check_alive(device)
         return storage
 
-    def _check_targets(
-        self, targets: Mapping[str, Target], outputs: Mapping[str, PortSize], result: Attachment
-    ) -> dict[int, int]:
-        """Return how many outputs go to each buffer of the caller's."""
-        taken: dict[int, int] = {}
+    def _check_targets(self) -> None:
+        """Check the memory of the outputs, and count the outputs that share a buffer."""
         ranges: list[tuple[int, int, int, str]] = []
-        for name, target in targets.items():
-            if name not in self._outputs:
+        for name, target in self.targets.items():
+            if name not in self.plan.outputs:
                 raise InternalError(f"the plan has no output '{name}'")
             if isinstance(target, str):
                 if target not in LOCATIONS:
                     raise InputError(f"there is no location '{target}'", tensor=name, hint="use 'cpu' or 'gpu-buffer'")
                 continue
-            size = outputs[name]
+            size = self.outputs[name]
             if target._dtype.name != size.dtype or target.shape != size.shape:
                 raise InputError(
                     f"the tensor for the output is {target._dtype.name}{list(target.shape)}, "
@@ -169,131 +196,96 @@ class Attacher:
                 )
             if target.location != "gpu-buffer":
                 raise InputError("the tensor for the output is on the host", tensor=name)
-            storage = self._pin(target, name, result)
+            storage = self._pin(target, name)
             if not size.elements:
                 continue
             key = storage.gpu.uid
-            taken[key] = taken.get(key, 0) + 1
+            self.users[key] = self.users.get(key, 0) + 1
             for other, begin, end, other_name in ranges:
                 if other == key and storage.offset < end and begin < storage.offset + size.border:
                     raise InputError(f"shares memory with the output '{other_name}'", tensor=name)
             ranges.append((key, storage.offset, storage.offset + size.border, name))
-        return taken
 
-    def _attach_state(
-        self,
-        name: str,
-        feed: Feed,
-        targets: Mapping[str, Target],
-        size: PortSize,
-        taken: Mapping[int, int],
-        result: Attachment,
-    ) -> None:
+    def _attach_state(self, name: str) -> None:
         """Attach an input that an output begins as: nothing is copied if both are in the same memory."""
-        output, storage = self._states[name], None
-        target = targets.get(output)
+        output, feed, size, storage = self.plan.states[name], self.feeds[name], self.inputs[name], None
+        target = self.targets.get(output)
         if isinstance(feed, Tensor) and feed.location == "gpu-buffer" and size.elements:
-            storage = self._pin(feed, name, result)
-            if isinstance(target, Tensor) and self._is_direct(target._storage, size, taken):
+            storage = self._pin(feed, name)
+            if isinstance(target, Tensor) and self._is_direct(target._storage, size):
                 if target._storage.gpu is storage.gpu and target._storage.offset == storage.offset:
-                    result.spans[f"input:{name}"] = storage
+                    self.result.spans[f"input:{name}"] = storage
                     return
-        if storage is None or storage.gpu.uid in taken:
-            self._attach_input(name, feed, targets, size, taken, result)
+        if storage is None or storage.gpu.uid in self.users:
+            self._attach_input(name)
             storage = None
         elif not storage.gpu.usage & COPY_SRC:
             raise _uncopied(name)
         if size.elements:
-            result.beginnings.append(Beginning(f"input:{name}", storage, f"output:{output}", size.border))
+            self.result.beginnings.append(Beginning(f"input:{name}", storage, f"output:{output}", size.border))
 
-    def _attach_input(
-        self,
-        name: str,
-        feed: Feed,
-        targets: Mapping[str, Target],
-        size: PortSize,
-        taken: Mapping[int, int],
-        result: Attachment,
-    ) -> None:
-        buffer = f"input:{name}"
+    def _attach_input(self, name: str) -> None:
+        buffer, feed, size = f"input:{name}", self.feeds[name], self.inputs[name]
         if isinstance(feed, Tensor) and feed.location == "gpu-buffer":
-            storage = self._pin(feed, name, result)
+            storage = self._pin(feed, name)
             if not size.elements:
                 return
-            if storage.gpu.uid not in taken and self._fits(storage, size.padded):
-                result.spans[buffer] = storage
+            if storage.gpu.uid not in self.users and self.plan.fits(storage, size.padded):
+                self.result.spans[buffer] = storage
                 return
             if not storage.gpu.usage & COPY_SRC:
                 raise _uncopied(name)
-            result.copies_in.append(Copy(buffer, storage, size.border))
+            self.result.copies_in.append(Copy(buffer, storage, size.border))
         else:
             array = feed._host if isinstance(feed, Tensor) else feed
             assert array is not None, "a tensor that is not on the device has its data on the host"
-            result.writes.append((buffer, array))
+            self.result.writes.append((buffer, array))
 
-    def _fits(self, storage: Storage, padded: int) -> bool:
-        return storage.offset % self._alignment == 0 and padded <= storage.size
-
-    def _is_direct(self, storage: Storage, size: PortSize, taken: Mapping[int, int]) -> bool:
+    def _is_direct(self, storage: Storage, size: PortSize) -> bool:
         """Return whether calls can write an output to a storage of the caller's themselves."""
-        fits = taken.get(storage.gpu.uid, 0) == 1 and self._fits(storage, size.padded)
+        fits = self.users.get(storage.gpu.uid, 0) == 1 and self.plan.fits(storage, size.padded)
         return fits and (not storage.borrowed or size.border == size.padded)
 
-    def _attach_output(
-        self,
-        name: str,
-        target: Target,
-        feeds: Mapping[str, Feed],
-        size: PortSize,
-        taken: Mapping[int, int],
-        result: Attachment,
-    ) -> None:
-        if target == "cpu":
-            self._attach_host_output(name, feeds, size, result)
-            return
+    def _attach_output(self, name: str, target: Target) -> None:
+        """Attach an output that stays on the device."""
+        plan, result, size = self.plan, self.result, self.outputs[name]
         if isinstance(target, Tensor):
             tensor = target
             storage = target._storage
-            direct = self._is_direct(storage, size, taken)
+            direct = self._is_direct(storage, size)
         else:
-            storage = self._pool.take(name, size.padded, lambda room: self._make_buffer(room, name))
-            tensor = Tensor(self._device, storage, BY_NAME[size.dtype], size.shape)
+            storage = plan.pool.take(name, size.padded, lambda room: plan.make_buffer(room, name))
+            tensor = Tensor(plan.device, storage, BY_NAME[size.dtype], size.shape)
             result.created.append(tensor)
             result.pin(storage)
             direct = True
         result.results[name] = tensor
         if not size.elements:
             return
-        if self.is_computed(name) and direct:
+        if plan.is_computed(name) and direct:
             result.spans[f"output:{name}"] = storage
             return
         if not storage.gpu.usage & COPY_DST:
             raise InputError("the result must be copied, but the buffer was made without COPY_DST", tensor=name)
-        source = self._source(name)
-        constant = self._constants.get(source.removeprefix("output:")) if source.startswith("output:") else None
+        source = plan.source(name)
+        constant = plan.constants.get(source.removeprefix("output:")) if source.startswith("output:") else None
         if constant is not None:
             result.writes.append((source, constant))
         result.copies_out.append(Copy(source, storage, size.border))
 
-    def _attach_host_output(self, name: str, feeds: Mapping[str, Feed], size: PortSize, result: Attachment) -> None:
+    def _attach_host_output(self, name: str) -> None:
+        constants, results, size = self.plan.constants, self.result.results, self.outputs[name]
         if not size.elements:
-            result.results[name] = np.empty(size.shape, interface_dtype(BY_NAME[size.dtype]))
+            results[name] = np.empty(size.shape, interface_dtype(BY_NAME[size.dtype]))
             return
-        if name in self._constants:
-            result.results[name] = self._constants[name].copy()
-            return
-        source = self._source(name)
+        source = self.plan.source(name)
         kind, _, port = source.partition(":")
-        if kind == "input" and isinstance(feeds[port], np.ndarray):
-            result.results[name] = np.array(feeds[port], order="C")
-        elif kind == "output" and port in self._constants:
-            result.results[name] = self._constants[port].copy()
+        if kind == "input" and isinstance(self.feeds[port], np.ndarray):
+            results[name] = np.array(self.feeds[port], order="C")
+        elif kind == "output" and port in constants:
+            results[name] = constants[port].copy()
         else:
-            result.reads[name] = source
-
-    def _source(self, output: str) -> str:
-        """Return the buffer that holds an output: its own, or that of the value that it aliases."""
-        return self._sources.get(output, f"output:{output}")
+            self.result.reads[name] = source
 
 
 def _uncopied(name: str) -> InputError:
