@@ -1,7 +1,7 @@
 """Models of 16-bit floats under ``check``: the right one is not blamed, a fault is found, an overflow is named.
 
 Covers: shaderloom/check/half_evaluator.py, shaderloom/check/comparison.py, shaderloom/check/expectations.py,
-shaderloom/check/diagnosis.py.
+shaderloom/check/diagnosis, shaderloom/check/local_check.
 """
 
 from __future__ import annotations
