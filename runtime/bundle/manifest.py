@@ -1,8 +1,8 @@
 """The manifest of a bundle.
 
-It is checked before it is read (:mod:`.structure`, :mod:`.relations`): a :class:`Manifest` names only files that it
-lists, parts of weights lie inside their files, and every plan has one file.  Fields that a newer minor version added
-are ignored.
+It is checked before it is read (:mod:`.structure`, :mod:`.manifest_relations`): a :class:`Manifest` names only files
+that it lists, parts of weights lie inside their files, and every plan has one file.  Fields that a newer minor version
+added are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..plan.format import FORMAT
 from ..plan.record import record
 from ..plan.size_range import SizeRange
 from .format import canonical_json, own_feature, own_limit, plan_file, web_feature, web_limit
-from .relations import check_manifest
+from .manifest_relations import check_manifest
 from .structure import read
 
 

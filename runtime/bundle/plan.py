@@ -38,7 +38,7 @@ def encode(plan: Plan) -> bytes:
 
 
 def decode(root: Any, shader: Callable[[str], str], weights: Mapping[str, Sequence[Part]]) -> Plan:
-    """Return the plan of a JSON value that was checked (:mod:`.structure`, :mod:`.relations`).
+    """Return the plan of a JSON value that was checked (:mod:`.structure`, :mod:`.plan_relations`).
 
     ``shader`` gives the text of a kernel by its key, ``weights`` the parts of every weight: they become the sources of
     the plan.  Unknown fields are ignored.

@@ -18,7 +18,7 @@ from .files import open_files
 from .format import shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, PlanRecord, SampleRecord
-from .relations import check_plan
+from .plan_relations import check_plan
 from .structure import read
 
 #: Told what is being checked, bytes done and bytes in all

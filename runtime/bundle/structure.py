@@ -1,7 +1,8 @@
 """The structure of a bundle's JSON: what each field is, by the table that the JavaScript runner shares.
 
 The table is ``runtime/web/shaderloom/schema.js``, its reader there ``structure.js``: both give the same verdict on any
-bytes, by the same rule at the same place.  Relations between fields are in :mod:`.relations`.
+bytes, by the same rule at the same place.  Relations between fields are in :mod:`.manifest_relations` and
+:mod:`.plan_relations`.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from .files import is_bundle
 from .format import CHUNK, DIGEST, MANIFEST, WEIGHTS_FILE, plan_file, sample_file, shader_file, weights_file
 from .integrity import digest_line
 from .manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
-from .relations import check_manifest, check_plan
+from .manifest_relations import check_manifest
+from .plan_relations import check_plan
 from .structure import Refusal, read
 from .zip import write_zip
 

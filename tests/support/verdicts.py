@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaderloom.runtime.bundle.relations import check_manifest, check_plan
+from shaderloom.runtime.bundle.manifest_relations import check_manifest
+from shaderloom.runtime.bundle.plan_relations import check_plan
 from shaderloom.runtime.bundle.structure import Refusal, read
 from shaderloom.runtime.device.wgsl_guard import MAX_INLINED, MAX_SCALARS, check, without_comments
 from shaderloom.runtime.device.wgsl_values import TooLargeError, check_values

@@ -6,7 +6,8 @@
 import { createInterface } from "node:readline";
 import { ShaderloomError } from "../../runtime/web/shaderloom/errors.js";
 import { requireBounded } from "../../runtime/web/shaderloom/expansion.js";
-import { checkManifest, checkPlan } from "../../runtime/web/shaderloom/relations.js";
+import { checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
+import { checkPlan } from "../../runtime/web/shaderloom/plan_relations.js";
 import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";
 
 const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));

@@ -3,7 +3,7 @@
 import { ShaderloomError } from "./errors.js";
 import { damaged, fetchFile, sha256 } from "./fetching.js";
 import { fetchManifest } from "./manifest.js";
-import { CHUNK } from "./relations.js";
+import { CHUNK } from "./manifest_relations.js";
 
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {

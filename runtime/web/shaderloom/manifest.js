@@ -1,7 +1,7 @@
 /** @import { Manifest } from "../shaderloom.js" */
 
 import { damaged, fetchFile, readAtMost, sha256 } from "./fetching.js";
-import { checkManifest } from "./relations.js";
+import { checkManifest } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
 import { readJson, Refusal } from "./structure.js";
 

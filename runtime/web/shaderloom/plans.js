@@ -6,7 +6,7 @@
 import { ShaderloomError } from "./errors.js";
 import { checked } from "./manifest.js";
 import { outputSources } from "./outputs.js";
-import { checkPlan } from "./relations.js";
+import { checkPlan } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
 import { readJson } from "./structure.js";
 

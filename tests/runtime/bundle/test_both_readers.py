@@ -1,6 +1,7 @@
 """The Python and the JavaScript reader of bundles give one verdict on any manifest and plan, by the same rule.
 
-Covers: runtime/bundle/structure, runtime/bundle/relations, runtime/bundle/ranges, runtime/web/shaderloom.
+Covers: runtime/bundle/structure, runtime/bundle/manifest_relations,
+runtime/bundle/plan_relations, runtime/bundle/ranges, runtime/web/shaderloom.
 """
 
 from __future__ import annotations
@@ -246,8 +247,9 @@ def test_a_shader_has_at_most_a_megabyte(seeds):
 
 def test_every_rule_is_specified_and_in_both_readers():
     root = Path(__file__).resolve().parents[3]
-    python = (root / "runtime" / "bundle" / "relations.py").read_text()
-    javascript = (root / "runtime" / "web" / "shaderloom" / "relations.js").read_text()
+    modules = ("manifest_relations", "plan_relations")
+    python = "".join((root / "runtime" / "bundle" / f"{name}.py").read_text() for name in modules)
+    javascript = "".join((root / "runtime" / "web" / "shaderloom" / f"{name}.js").read_text() for name in modules)
     rules = re.findall(r'Refusal\(\s*"([^"]+)"', python)
     assert set(rules) == set(re.findall(r'Refusal\(\s*"([^"]+)"', javascript)), "each reader has the other's rules"
     page = (root / "docs" / "guide" / "bundles.md").read_text().partition("\n## Checks\n")[2]

@@ -1,125 +1,23 @@
-"""The relations between the fields of a manifest, and of a plan and its manifest.
+"""The relations between the fields of a plan, and of a plan and its manifest.
 
-``runtime/web/shaderloom/relations.js`` has the same checks in the same order, by the same rules;
+``runtime/web/shaderloom/plan_relations.js`` has the same checks in the same order, by the same rules;
 ``tests/runtime/bundle/test_both_readers.py`` compares them.  Structures were checked before (:mod:`.structure`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from ..plan.plan import MOST_ITERATIONS
-from .format import CHUNK, DIGEST, MANIFEST, is_file_name, plan_file, sample_file, shader_file
+from .format import shader_file
+from .manifest_relations import Path, check_range
 from .ranges import Bounds, bounds_of
-from .structure import LARGEST, Refusal, in_order, schema
+from .structure import LARGEST, Refusal, schema
 
 #: Where an output may lie otherwise than in its buffer
 _ALIASED = ("input", "output", "weight")
 _LARGEST_NUMBER = (1 << 31) - 1
-
-Path = tuple[str | int, ...]
-
-
-# -- the manifest ------------------------------------------------------------------------------------------------------
-
-
-def check_manifest(manifest: Any) -> None:
-    """Raise :class:`Refusal` for the first relation that does not hold."""
-    files = manifest["files"]
-    for name in in_order(files):
-        path = ("files", name)
-        if not is_file_name(name) or name in (MANIFEST, DIGEST):
-            raise Refusal("file name", "is a file that no bundle may have", *path)
-        if len(files[name]["sha256"]) != -(-files[name]["size"] // CHUNK):
-            raise Refusal("hashes", "has another number of hashes than chunks", *path)
-    _unique([*manifest["inputs"], *manifest["overridable"]], "inputs")
-    _unique(manifest["outputs"], "outputs")
-    for name in in_order(manifest["dynamic"]):
-        _check_range(manifest["dynamic"][name], ("dynamic", name))
-    _check_plans(manifest)
-    _check_samples(manifest)
-    _check_weights(manifest)
-
-
-def _unique(ports: Iterable[Any], field: str) -> None:
-    names = [port["name"] for port in ports]
-    if len(set(names)) != len(names):
-        raise Refusal("names", "has a name twice", field)
-
-
-def _check_range(sizes: Any, path: Path) -> None:
-    low, high, step = sizes["low"], sizes["high"], sizes["step"]
-    if step < 1 or high < low or (high - low) % step:
-        raise Refusal("range", "is no range: it has no size, or does not end with one", *path)
-
-
-def _check_plans(manifest: Any) -> None:
-    ports = {port["name"]: port for port in (*manifest["inputs"], *manifest["overridable"])}
-    seen: set[str] = set()
-    for index, record in enumerate(manifest["plans"]):
-        path: Path = ("plans", index)
-        keys = {record["key"], record.get("software", record["key"])}
-        if keys & seen:
-            raise Refusal("plan twice", "is listed twice", *path)
-        seen |= keys
-        if record["file"] != plan_file(record["key"]):
-            raise Refusal("plan file", f"is not '{plan_file(record['key'])}'", *path, "file")
-        for key in (record["key"], record.get("software", record["key"])):
-            if plan_file(key) not in manifest["files"]:
-                raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
-        for name in in_order(record["shapes"]):
-            shape_path = (*path, "shapes", name)
-            if name not in ports:
-                raise Refusal("plan input", "is no input of the model", *shape_path)
-            if ports[name]["dtype"] not in schema()["dtypes"]:
-                raise Refusal("plan dtype", "has no element type that a device holds", *shape_path)
-            for dim in record["shapes"][name]:
-                if isinstance(dim, str) and dim not in manifest["dynamic"]:
-                    raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *shape_path)
-
-
-def _check_samples(manifest: Any) -> None:
-    keys = {record["key"] for record in manifest["plans"]}
-    for index, sample in enumerate(manifest["samples"]):
-        path: Path = ("samples", index)
-        if sample["plan"] not in keys:
-            raise Refusal("sample plan", "is a sample without a plan", *path)
-        if sample["file"] != sample_file(sample["plan"]):
-            raise Refusal("sample file", f"is not '{sample_file(sample['plan'])}'", *path, "file")
-        if sample["file"] not in manifest["files"]:
-            raise Refusal("listed", f"needs '{sample['file']}', which is not listed", *path)
-        if not 0 <= sample["tolerance"] < 1:
-            raise Refusal("tolerance", "is not between 0 and 1", *path, "tolerance")
-
-
-def _check_weights(manifest: Any) -> None:
-    """Check that weights are made of ranges of listed files, none of which belongs to two."""
-    used: dict[str, list[tuple[int, int]]] = {}
-    for key in in_order(manifest["weights"]):
-        weight, total = manifest["weights"][key], 0
-        for index, part in enumerate(weight["parts"]):
-            path: Path = ("weights", key, "parts", index)
-            if part["file"] not in manifest["files"]:
-                raise Refusal("listed", f"needs '{part['file']}', which is not listed", *path)
-            if part["offset"] % 16 or part["length"] % 16 or not part["length"]:
-                raise Refusal("blocks", "is not made of whole blocks of 16 bytes", *path)
-            if part["offset"] + part["length"] > manifest["files"][part["file"]]["size"]:
-                raise Refusal("inside", "lies outside its file", *path)
-            total += part["length"]
-            used.setdefault(part["file"], []).append((part["offset"], part["length"]))
-        if total != weight["bytes"]:
-            raise Refusal("weight bytes", "has another size than its parts", "weights", key)
-    for file in in_order(used):
-        end = 0
-        for offset, length in sorted(used[file]):
-            if offset < end:
-                raise Refusal("overlap", "has bytes that belong to two weights", "files", file)
-            end = offset + length
-
-
-# -- a plan ------------------------------------------------------------------------------------------------------------
 
 
 def check_plan(plan: Any, manifest: Any, key: str) -> None:
@@ -181,7 +79,7 @@ class _PlanCheck:
     def _check_symbols(self) -> None:
         for index, symbol in enumerate(self._plan["symbols"]):
             path: Path = ("symbols", index)
-            _check_range(symbol, path)
+            check_range(symbol, path)
             if symbol["name"] in self._symbols:
                 raise Refusal("names", "is a symbol twice", *path)
             declared = self._manifest["dynamic"].get(symbol["name"])
