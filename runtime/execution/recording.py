@@ -2,7 +2,8 @@
 
 A command buffer can be submitted once, so replaying a plan means encoding it again, at several microseconds a call.  A
 caller who runs a model in a loop mostly repeats a run exactly: the same dispatches, the same copies.  Then the commands
-of the next run are encoded while the device works on the present one.
+of the next run are encoded while the device works on the present one.  Any other run of many calls is encoded and submitted in pieces, so that the device
+begins while the rest is encoded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from ..device.device import Device
 from ..device.forking import is_forked
 from ..plan.record import record
 from .dispatch import BufferCopy, Dispatch, encode
+
+#: Dispatches of a piece of a run: the device takes longer for them than the host for the next ones
+PIECE = 64
 
 
 class EncodedCommands:
@@ -50,6 +54,18 @@ class Recording:
     @property
     def is_empty(self) -> bool:
         return not (self.before or self.dispatches or self.after)
+
+    def pieces(self) -> list[Recording]:
+        """Return recordings of the same commands in the same order, to be submitted one after another."""
+        starts = range(0, max(len(self.dispatches), 1), PIECE)
+        return [
+            Recording(
+                self.before if start == 0 else (),
+                self.dispatches[start : start + PIECE],
+                self.after if start == starts[-1] else (),
+            )
+            for start in starts
+        ]
 
     def identity(self) -> tuple[Any, ...]:
         """Return a key that is equal for recordings of the same commands, while the list of dispatches is alive."""
@@ -98,14 +114,16 @@ class Replay:
         self._watched: list[Any] = []
 
     def submit(self, recording: Recording, bound: Iterable[Any]) -> None:
-        """Submit.  ``bound`` are the buffers of tensors in its bind groups."""
+        """Submit; if the device refuses a piece, those before it run.  ``bound`` are the buffers of tensors in its bind groups."""
         identity = recording.identity()
         repeated = identity == self._last
         waiting, self._waiting = self._waiting, None
         try:
-            if waiting is None or not repeated:
-                waiting = recording.encode(self._device, use_native=self._use_native)
-            waiting.submit()
+            if waiting is not None and repeated:
+                waiting.submit()
+            else:
+                for piece in recording.pieces():
+                    piece.encode(self._device, use_native=self._use_native).submit()
             if repeated:
                 self._waiting = recording.encode(self._device, use_native=self._use_native)
             else:

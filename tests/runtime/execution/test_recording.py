@@ -130,3 +130,18 @@ def test_a_repeated_run_is_not_repeated_with_a_disposed_tensor(session, device):
     again = shaderloom.Tensor.from_numpy(array(2), device)
     session.run(["y"], {"x": x}, outputs={"y": again})
     np.testing.assert_allclose(again.numpy(), np.exp(array(0)), rtol=1e-5)
+
+
+def test_a_long_run_is_submitted_in_pieces(device, encoded, monkeypatch):
+    """The commands stay in order, and what repeats is one submission."""
+    monkeypatch.setattr(recording, "PIECE", 2)
+    nodes = [helper.make_node("CumSum", [f"x{step}", "axis"], [f"x{step + 1}"]) for step in range(5)]
+    x = np.arange(6, dtype=np.float32)
+    model = make_model(nodes, {"x0": x}, ["x5"], constants={"axis": np.array(0)})
+    with shaderloom.InferenceSession(model, device=device, cache=False) as session:
+        for _ in range(3):
+            expected = x
+            for _ in range(5):
+                expected = np.cumsum(expected)
+            np.testing.assert_array_equal(session.run(None, {"x0": x})[0], expected)
+    assert encoded == [2, 2, 1, 2, 2, 1, 5, 5]
