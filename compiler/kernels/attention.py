@@ -12,6 +12,8 @@ weighted sum of the values, and scales the two sums down when a higher score com
 ``store(batch, m, step, value)``                         four neighbouring results, pushed through the epilogue
 ``store_part(batch, m, part, step, value)``              instead: four elements of the result of a part of the keys
 
+With few queries a kernel also writes the keys and values of their tokens to caches (:mod:`.attention_update`).
+
 Whatever reshapes heads, repeats them for groups of queries, turns them or joins caches is in the loads; scales, caps
 and masks are in the score.
 """
@@ -40,6 +42,7 @@ from ..tuning import attention_tiles
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, RowAttention, TileAttention
 from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
+from .attention_update import NewRows, find_new_rows
 from .config_key import extent
 from .context import GroupContext
 from .draft import BuiltKernel, Draft
@@ -73,7 +76,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, problem), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
-    dims = {"m": hooks.m_size, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
+    dims = {"m": hooks.m_size, **hooks.new_dims, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
     if isinstance(tile, RowAttention):
         return context.built(
@@ -84,7 +87,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 dims=dims,
                 workgroup=(tile.threads, 1, 1),
                 grid=(ix.ceildiv(hooks.m_size, tile.rows), hooks.batch_size, hooks.parts),
-                workgroup_bytes=tile.workgroup_bytes(*vectors),
+                workgroup_bytes=tile.workgroup_bytes(*vectors) + hooks.new_bytes,
                 rounds=hooks.rounds(tile),
                 calls=2 * upper_bound(hooks.n_size),
                 flops=flops,
@@ -129,6 +132,7 @@ class AttentionHooks:
         self.m, self.n = ix.coordinate("m", self.m_size), ix.coordinate("n", self.n_size)
         self.heads = unflatten(self.batch, self.batch_shape)
         self.queries = ix.floordiv(m, node.attributes.groups)
+        self.caches = self.find_caches(context.group.updates) or []
 
     @property
     def key_vectors(self) -> int:
@@ -150,8 +154,26 @@ class AttentionHooks:
         }
 
     def row_parameters(self, tile: RowAttention) -> dict[str, Any]:
-        """Return what the form for few queries is told besides: whether no workgroup has fewer rows than others."""
-        return {"whole_rows": tile.rows == 1 or ix.modulo(self.m_size, tile.rows) == 0}
+        """Return what the form for few queries is told besides: whether no workgroup has fewer rows than others, and
+        how many rows it writes to caches."""
+        whole = tile.rows == 1 or ix.modulo(self.m_size, tile.rows) == 0
+        return {"whole_rows": whole, "new_rows": upper_bound(self.new_dims.get("new", 0))}
+
+    def find_caches(self, updates: Sequence[Node]) -> list[NewRows] | None:
+        """Return the caches of keys and values that ``updates`` write, in this order; None if they write others."""
+        if self.scores is None or not updates:
+            return None
+        sources = [(self.scores.product.operand(1), self._key_at), (self.node.operand(1), self._value_at)]
+        return find_new_rows(self.context, updates, sources, self.n, self.batch_size)
+
+    @property
+    def new_dims(self) -> dict[str, Dim]:
+        return {"new": self.caches[0].new.shape[2]} if self.caches else {}
+
+    @property
+    def new_bytes(self) -> int:
+        """Bytes of workgroup memory that new rows take."""
+        return 16 * upper_bound(self.new_dims.get("new", 0)) * (self.key_vectors + self.value_vectors)
 
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
         """Return the trip count of a thread's loops."""
@@ -172,9 +194,11 @@ class AttentionHooks:
 
     def _all(self) -> list[Hook]:
         ranges = self._ranges()
+        new = [hook for letter, cache in zip("kv", self.caches) for hook in cache.hooks(letter)]
+        new += [cache.begin() for cache in self.caches[:1]]
         if self.scores is None:
             return [*ranges, self._score(), self._load_v(), self._store()]
-        return [*ranges, self._load_q(), self._load_k(), self._score(), self._load_v(), self._store()]
+        return [*ranges, *new, self._load_q(), self._load_k(), self._score(), self._load_v(), self._store()]
 
     def _ranges(self) -> list[Hook]:
         """Return the hooks with the first key of a query and the key behind the last one, where ranges are known."""
@@ -226,13 +250,19 @@ class AttentionHooks:
         value = _padded(self.context.operands.read(left, (*coordinates, row, k)), inside)
         return Hook("load_q", ("batch", "m", "step"), LANES, (), value)
 
+    @property
+    def _key_at(self) -> Shape:
+        """Coordinates of four neighbouring elements of a key."""
+        assert self.scores is not None
+        *heads, _, column = self._product_at
+        k, _ = self._elements(self.key_size)
+        shape = self.scores.product.operand(1).shape
+        return (*broadcast_coordinates(heads, self.scores.product.output.shape[:-2], shape[:-2]), k, column)
+
     def _load_k(self) -> Hook:
         assert self.scores is not None
-        right = self.scores.product.operand(1)
-        *heads, _, column = self._product_at
-        k, inside = self._elements(self.key_size)
-        coordinates = broadcast_coordinates(heads, self.scores.product.output.shape[:-2], right.shape[:-2])
-        value = _padded(self.context.operands.read(right, (*coordinates, k, column)), inside)
+        _, inside = self._elements(self.key_size)
+        value = _padded(self.context.operands.read(self.scores.product.operand(1), self._key_at), inside)
         return Hook("load_k", ("batch", "n", "step"), LANES, (), value)
 
     def _score(self) -> Hook:
@@ -246,11 +276,14 @@ class AttentionHooks:
         value = scope.read(scores, self._scores_at)
         return Hook("score", ("batch", "m", "n"), 1, (("product", "f32"),), value)
 
+    @property
+    def _value_at(self) -> Shape:
+        """Coordinates of four neighbouring elements of a value."""
+        coordinates = broadcast_coordinates(self.heads, self.batch_shape, self.node.operand(1).shape[:-2])
+        return (*coordinates, self.n, self._elements(self.value_size)[0])
+
     def _load_v(self) -> Hook:
-        values = self.node.operand(1)
-        coordinates = broadcast_coordinates(self.heads, self.batch_shape, values.shape[:-2])
-        element, _ = self._elements(self.value_size)
-        value = self.context.operands.read(values, (*coordinates, self.n, element))
+        value = self.context.operands.read(self.node.operand(1), self._value_at)
         return Hook("load_v", ("batch", "n", "step"), LANES, (), value)
 
     @property
@@ -297,6 +330,16 @@ class Attention(KernelFamily):
             return Reuse.ONCE
         reads_many = user is region.anchor or (region.scores and user is region.scores.product)
         return Reuse.MANY if reads_many and operand is user.operand(1) else Reuse.ONCE
+
+    def may_update(self, context: GroupContext, updates: Sequence[Node]) -> bool:
+        """Return whether the updates are the rows of the queries' tokens, which are few.
+
+        On a software driver a call costs little, and the kernel could not read caches as long words.
+        """
+        hooks = AttentionHooks(context)
+        few = upper_bound(hooks.queries) <= FEW_ROWS and context.target.uses_workgroup_memory
+        caches = hooks.find_caches(updates) if few else None
+        return caches is not None and upper_bound(caches[0].new.shape[2]) <= FEW_ROWS
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
         """Return the axes to store innermost: elements of values, and of queries and keys the terms of the product."""

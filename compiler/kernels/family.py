@@ -96,6 +96,13 @@ class KernelFamily(ABC):
         """
         return []
 
+    def may_update(self, context: GroupContext, updates: Sequence[Node]) -> bool:
+        """Return whether the kernel of the context's group can write what is new in caches that it reads.
+
+        ``updates`` are the nodes of these results, in the memory of inputs (``Group.updates``).
+        """
+        return False
+
     # -- layouts -------------------------------------------------------------------------------------------------
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 
 from ...runtime.plan.errors import DeviceLimitError, InternalError
@@ -29,6 +29,7 @@ class OperandReader:
         self.names: dict[Value, str] = {}  #: of what is loaded, in the order of the first loads
         self._memo: dict[tuple[Value, tuple[Dim, ...]], Expr] = {}
         self._bound: dict[Value, tuple[Shape, Expr]] = {}
+        self._computed: dict[Value, Callable[[Shape], Expr]] = {}
 
     def read(self, value: Value, coordinates: Sequence[Dim]) -> Expr:
         """Return the element of ``value`` at logical ``coordinates``, in the value's compute type."""
@@ -38,6 +39,8 @@ class OperandReader:
             if stop[0] != at:
                 raise InternalError(f"{value!r} is read at other coordinates than it is computed at")
             return stop[1]
+        if value in self._computed:
+            return self._computed[value](at)
         key = (value, at)
         expression = self._memo.get(key)
         if expression is None:
@@ -79,12 +82,16 @@ class OperandReader:
     def scope(self) -> OperandReader:
         """Return a reader of the same operands that takes values of a region as :meth:`bind` says."""
         inner = copy(self)
-        inner._memo, inner._bound = {}, {}
+        inner._memo, inner._bound, inner._computed = {}, {}, {}
         return inner
 
     def bind(self, value: Value, coordinates: Shape, element: Expr) -> None:
         """Substitute ``element`` for ``value``, which may be read at these ``coordinates`` only."""
         self._bound[value] = (coordinates, element)
+
+    def compute(self, value: Value, element: Callable[[Shape], Expr]) -> None:
+        """Take the elements of ``value`` from a function of their coordinates."""
+        self._computed[value] = element
 
     def bound(self, value: Value) -> tuple[Shape, Expr]:
         """Return the coordinates of a value of this scope, and its element there."""

@@ -59,7 +59,7 @@ def signature(group: Group, materialised: Mapping[Value, Group]) -> GroupSignatu
         )
     ends = tuple(map(number, group.outputs))
     values = tuple(numbers)
-    kind = (group.family, group.constant, bool(group.updates))
+    kind = (group.family, group.constant, len(group.updates))
     key = (kind, nodes, shape, ends, tuple(_value_key(value, materialised) for value in values))
     try:
         hash(key)

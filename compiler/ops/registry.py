@@ -136,6 +136,9 @@ class OpDef:
     store_map: StoreMap | None = None
     #: of a ``gather`` that may give operand 0 but for the elements of operand 1: where these go
     update: Update | None = None
+    #: of an ``update`` [batch, heads, rows, size] that goes to neighbouring rows: the operand with the number of rows
+    #: before them, for each element of the batch
+    rows_before: int | None = None
     family: str | None = None
     fold: Fold | None = None
     #: ``fold_shapes(node)`` evaluates an operator whose result depends on the *shapes* of its operands alone (Shape,

@@ -135,9 +135,9 @@ def _kernels(lowering: Lowering, compilation: Compilation) -> int:
     return lowering.planner.build_kernels()
 
 
-def _states(lowering: Lowering, _: Compilation) -> int:
+def _states(lowering: Lowering, compilation: Compilation) -> int:
     """Let caches that are inputs be updated in place; return the number of results that are."""
-    return declare_states(lowering.graph, lowering.fusion)
+    return declare_states(lowering.graph, lowering.fusion, compilation)
 
 
 def _in_place(lowering: Lowering, _: Compilation) -> int:

@@ -73,6 +73,7 @@ register(
     attributes=AppendAttributes,
     gather=_read_appended,
     update=_place_of_new,
+    rows_before=2,
     reads=3,
 )
 

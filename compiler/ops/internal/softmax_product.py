@@ -22,14 +22,12 @@ from ....runtime.plan.dtypes import BY_NAME, FLOAT32
 from ....runtime.plan.record import record
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node
-from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
-from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS, INDICES, product_shape
-from ..registry import Inferred, Read, register
+from ..registry import Inferred, register
 from .attended_keys import AttendedKeysAttributes
 
 #: The lowest finite number: the highest score of no keys
@@ -163,25 +161,16 @@ def _infer_merged(node: Node) -> Inferred:
     return [(BY_NAME[attributes.dtype], (*node.operand(0).shape[:-2], attributes.size))]
 
 
-def _read_merged(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    attributes: MergePartsAttributes = node.attributes
-    *row, element = coordinates
-    parts, size = ix.number(node.operand(0).shape[-2]), padded_size(attributes.size)
-    highest = [read(0, (*row, part, size)) for part in range(parts)]
-    most = highest[0]
-    for each in highest[1:]:
-        most = ex.binary("max", most, each)
-    total = result = ex.const(0, "f32")
-    for part, each in enumerate(highest):
-        factor = ex.unary("exp", each - most)
-        total = total + factor * read(0, (*row, part, size + 1))
-        result = result + factor * read(0, (*row, part, element))
-    one = ex.const(1, "f32")
-    if attributes.zero_rows:
-        total = ex.select(ex.compare("eq", total, ex.const(0, "f32")), one, total)
-    elif ix.bounds(attributes.keys)[0] < 1:
-        total = ex.select(ex.compare("eq", ex.coordinate(attributes.keys), ex.const(0, "i32")), one, total)
-    return result / total
+def merged_array(parts: np.ndarray, attributes: MergePartsAttributes, sizes: Sizes) -> np.ndarray:
+    """Merge parts [..., parts, size in whole vectors + 4] with numpy; ``sizes`` are those of declared dimensions."""
+    size = padded_size(attributes.size)
+    highest = parts[..., size : size + 1]
+    factors = np.exp(highest - highest.max(-2, keepdims=True))
+    total = (factors * parts[..., size + 1 : size + 2]).sum(-2)
+    if attributes.zero_rows or not ix.evaluate(attributes.keys, sizes):
+        total = np.where(total == 0, np.float32(1), total)
+    result = (factors * parts[..., : attributes.size]).sum(-2) / total
+    return result.astype(BY_NAME[attributes.dtype].numpy)
 
 
 register(
@@ -189,6 +178,6 @@ register(
     domain="loom",
     infer=_infer_merged,
     attributes=MergePartsAttributes,
-    gather=_read_merged,
-    reads=8,
+    family="attention_merge",
+    types=(FLOATS,),
 )

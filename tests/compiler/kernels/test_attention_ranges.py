@@ -1,6 +1,6 @@
 """Attention that reads the valid rows of a cache and no other: all others hold NaN, whatever the kernel's form.
 
-Covers: compiler/kernels/attention, compiler/passes/attention.
+Covers: compiler/kernels/attention, compiler/kernels/attention_update, compiler/passes/attention.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from onnx import helper
 
 from shaderloom.runtime.plan.device_profile import WEB
 
+from ...support.golden import check_golden
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 
@@ -91,7 +92,11 @@ def test_no_row_beyond_the_valid_ones_is_read(each_device, kind: str, queries: i
     for name, present in zip(("past_k", "past_v"), found[1:]):
         for row, length in enumerate((41, 27)):
             np.testing.assert_array_equal(present[row, :, : length - queries], feeds[name][row, :, : length - queries])
-            assert np.isfinite(present[row, :, :length]).all() and np.isnan(present[row, :, length:]).all()
+            new = feeds[name.removeprefix("past_")][row].reshape(queries, 2, SIZE).swapaxes(0, 1)
+            np.testing.assert_array_equal(present[row, :, length - queries : length], new)
+            assert np.isnan(present[row, :, length:]).all()
+    appends = [call for call in plan.calls if "AppendKeys" in call.label]
+    assert (kind == "discrete" and queries <= 4) == ("SoftmaxProduct" in appends[0].label) and len(appends) == 1
 
 
 @pytest.mark.slow
@@ -130,3 +135,25 @@ def test_scores_that_cannot_be_bound_are_stored_nowhere():
         model, feeds = cached_attention((queries,), queries, capacity)
         plan = compile_for(model, feeds, replace(WEB, kind="cpu"))
         assert max(call.bytes for call in plan.calls if isinstance(call.bytes, int)) < 64 << 20
+
+
+@pytest.mark.parametrize(("queries", "shared"), [(1, 2), (4, 1)])
+def test_new_rows_are_written_by_the_attention_that_reads_them(device, queries: int, shared: int):
+    """Halves in one kernel: first rows, full caches, and rows that would lie behind the capacity."""
+    for lengths in ((queries, 30), (40, 17)):
+        model, feeds = cached_attention(lengths, queries, 40, dtype=np.float16, shared=shared)
+        plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+        assert len(plan.calls) == 1 and len(plan.states) == 2
+        y, *caches = run_plan(device, plan, model, feeds)
+        np.testing.assert_allclose(y, expected(feeds, shared), atol=3e-3)
+        for letter, cache in zip("kv", caches):
+            for row, length in enumerate(lengths):
+                new = feeds[letter][row].reshape(queries, shared, SIZE).swapaxes(0, 1)
+                np.testing.assert_array_equal(cache[row, :, length - queries : length], new)
+                assert np.isnan(cache[row, :, length:]).all()
+
+
+def test_golden_of_an_attention_that_writes_caches():
+    model, feeds = cached_attention((600, 27), 2, 1500, dtype=np.float16)
+    plan = compile_for(model, feeds, replace(WEB, kind="discrete"))
+    check_golden("wgsl/attention_update.wgsl", plan.kernels[0].wgsl)

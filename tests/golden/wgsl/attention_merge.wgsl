@@ -1,71 +1,45 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
-fn isnan_1(x: f32) -> bool {
-  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
+fn load_part(row: i32, part: i32, step: i32) -> vec4<f32> {
+  return x0[(part * 9 + row * 189 + step)];
 }
-fn exp_1(x: f32) -> f32 { return select(exp(x), x, isnan_1(x)); }
-fn max_f32_1(a: f32, b: f32) -> f32 {
-  return select(select(max(a, b), b, isnan_1(b)), a, isnan_1(a));
-}
-fn store(q: i32) {
-  let i1 = q >> 3u;
-  let t2 = max_f32_1(max_f32_1(x0[(8 + i1 * 189)][0], x0[(17 + i1 * 189)][0]), x0[(26 + i1 * 189)][0]);
-  let t3 = max_f32_1(max_f32_1(max_f32_1(t2, x0[(35 + i1 * 189)][0]), x0[(44 + i1 * 189)][0]), x0[(53 + i1 * 189)][0]);
-  let t4 = max_f32_1(max_f32_1(max_f32_1(t3, x0[(62 + i1 * 189)][0]), x0[(71 + i1 * 189)][0]), x0[(80 + i1 * 189)][0]);
-  let t5 = max_f32_1(max_f32_1(max_f32_1(t4, x0[(89 + i1 * 189)][0]), x0[(98 + i1 * 189)][0]), x0[(107 + i1 * 189)][0]);
-  let t6 = max_f32_1(max_f32_1(max_f32_1(t5, x0[(116 + i1 * 189)][0]), x0[(125 + i1 * 189)][0]), x0[(134 + i1 * 189)][0]);
-  let t7 = max_f32_1(max_f32_1(max_f32_1(t6, x0[(143 + i1 * 189)][0]), x0[(152 + i1 * 189)][0]), x0[(161 + i1 * 189)][0]);
-  let t8 = max_f32_1(max_f32_1(max_f32_1(t7, x0[(170 + i1 * 189)][0]), x0[(179 + i1 * 189)][0]), x0[(188 + i1 * 189)][0]);
-  let i9 = q & 7;
-  let t10 = x0[(i9 + i1 * 189)];
-  let t11 = x0[(9 + i9 + i1 * 189)];
-  let t12 = ((vec4<f32>(0.0f) + (vec4<f32>(exp_1((x0[(8 + i1 * 189)][0] - t8))) * t10)) + (vec4<f32>(exp_1((x0[(17 + i1 * 189)][0] - t8))) * t11));
-  let t13 = x0[(18 + i9 + i1 * 189)];
-  let t14 = x0[(27 + i9 + i1 * 189)];
-  let t15 = ((t12 + (vec4<f32>(exp_1((x0[(26 + i1 * 189)][0] - t8))) * t13)) + (vec4<f32>(exp_1((x0[(35 + i1 * 189)][0] - t8))) * t14));
-  let t16 = x0[(36 + i9 + i1 * 189)];
-  let t17 = x0[(45 + i9 + i1 * 189)];
-  let t18 = ((t15 + (vec4<f32>(exp_1((x0[(44 + i1 * 189)][0] - t8))) * t16)) + (vec4<f32>(exp_1((x0[(53 + i1 * 189)][0] - t8))) * t17));
-  let t19 = x0[(54 + i9 + i1 * 189)];
-  let t20 = x0[(63 + i9 + i1 * 189)];
-  let t21 = ((t18 + (vec4<f32>(exp_1((x0[(62 + i1 * 189)][0] - t8))) * t19)) + (vec4<f32>(exp_1((x0[(71 + i1 * 189)][0] - t8))) * t20));
-  let t22 = x0[(72 + i9 + i1 * 189)];
-  let t23 = x0[(81 + i9 + i1 * 189)];
-  let t24 = ((t21 + (vec4<f32>(exp_1((x0[(80 + i1 * 189)][0] - t8))) * t22)) + (vec4<f32>(exp_1((x0[(89 + i1 * 189)][0] - t8))) * t23));
-  let t25 = x0[(90 + i9 + i1 * 189)];
-  let t26 = x0[(99 + i9 + i1 * 189)];
-  let t27 = ((t24 + (vec4<f32>(exp_1((x0[(98 + i1 * 189)][0] - t8))) * t25)) + (vec4<f32>(exp_1((x0[(107 + i1 * 189)][0] - t8))) * t26));
-  let t28 = x0[(108 + i9 + i1 * 189)];
-  let t29 = x0[(117 + i9 + i1 * 189)];
-  let t30 = ((t27 + (vec4<f32>(exp_1((x0[(116 + i1 * 189)][0] - t8))) * t28)) + (vec4<f32>(exp_1((x0[(125 + i1 * 189)][0] - t8))) * t29));
-  let t31 = x0[(126 + i9 + i1 * 189)];
-  let t32 = x0[(135 + i9 + i1 * 189)];
-  let t33 = ((t30 + (vec4<f32>(exp_1((x0[(134 + i1 * 189)][0] - t8))) * t31)) + (vec4<f32>(exp_1((x0[(143 + i1 * 189)][0] - t8))) * t32));
-  let t34 = x0[(144 + i9 + i1 * 189)];
-  let t35 = x0[(153 + i9 + i1 * 189)];
-  let t36 = ((t33 + (vec4<f32>(exp_1((x0[(152 + i1 * 189)][0] - t8))) * t34)) + (vec4<f32>(exp_1((x0[(161 + i1 * 189)][0] - t8))) * t35));
-  let t37 = x0[(162 + i9 + i1 * 189)];
-  let t38 = x0[(171 + i9 + i1 * 189)];
-  let t39 = ((t36 + (vec4<f32>(exp_1((x0[(170 + i1 * 189)][0] - t8))) * t37)) + (vec4<f32>(exp_1((x0[(179 + i1 * 189)][0] - t8))) * t38));
-  let t40 = x0[(180 + i9 + i1 * 189)];
-  let t41 = ((0.0f + (exp_1((x0[(8 + i1 * 189)][0] - t8)) * x0[(8 + i1 * 189)][1])) + (exp_1((x0[(17 + i1 * 189)][0] - t8)) * x0[(17 + i1 * 189)][1]));
-  let t42 = ((t41 + (exp_1((x0[(26 + i1 * 189)][0] - t8)) * x0[(26 + i1 * 189)][1])) + (exp_1((x0[(35 + i1 * 189)][0] - t8)) * x0[(35 + i1 * 189)][1]));
-  let t43 = ((t42 + (exp_1((x0[(44 + i1 * 189)][0] - t8)) * x0[(44 + i1 * 189)][1])) + (exp_1((x0[(53 + i1 * 189)][0] - t8)) * x0[(53 + i1 * 189)][1]));
-  let t44 = ((t43 + (exp_1((x0[(62 + i1 * 189)][0] - t8)) * x0[(62 + i1 * 189)][1])) + (exp_1((x0[(71 + i1 * 189)][0] - t8)) * x0[(71 + i1 * 189)][1]));
-  let t45 = ((t44 + (exp_1((x0[(80 + i1 * 189)][0] - t8)) * x0[(80 + i1 * 189)][1])) + (exp_1((x0[(89 + i1 * 189)][0] - t8)) * x0[(89 + i1 * 189)][1]));
-  let t46 = ((t45 + (exp_1((x0[(98 + i1 * 189)][0] - t8)) * x0[(98 + i1 * 189)][1])) + (exp_1((x0[(107 + i1 * 189)][0] - t8)) * x0[(107 + i1 * 189)][1]));
-  let t47 = ((t46 + (exp_1((x0[(116 + i1 * 189)][0] - t8)) * x0[(116 + i1 * 189)][1])) + (exp_1((x0[(125 + i1 * 189)][0] - t8)) * x0[(125 + i1 * 189)][1]));
-  let t48 = ((t47 + (exp_1((x0[(134 + i1 * 189)][0] - t8)) * x0[(134 + i1 * 189)][1])) + (exp_1((x0[(143 + i1 * 189)][0] - t8)) * x0[(143 + i1 * 189)][1]));
-  let t49 = ((t48 + (exp_1((x0[(152 + i1 * 189)][0] - t8)) * x0[(152 + i1 * 189)][1])) + (exp_1((x0[(161 + i1 * 189)][0] - t8)) * x0[(161 + i1 * 189)][1]));
-  let t50 = ((t49 + (exp_1((x0[(170 + i1 * 189)][0] - t8)) * x0[(170 + i1 * 189)][1])) + (exp_1((x0[(179 + i1 * 189)][0] - t8)) * x0[(179 + i1 * 189)][1]));
-  let t51 = ((t39 + (vec4<f32>(exp_1((x0[(188 + i1 * 189)][0] - t8))) * t40)) / vec4<f32>((t50 + (exp_1((x0[(188 + i1 * 189)][0] - t8)) * x0[(188 + i1 * 189)][1]))));
-  y[q] = t51;
+fn store(row: i32, step: i32, value: vec4<f32>) {
+  y[(row * 8 + step)] = value;
 }
 
-@compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let q = i32(id.x + id.y * groups.x * 64u);
-  if (q < 16) {
-    store(q);
+var<workgroup> tops: array<vec2<f32>, 128>;
+var<workgroup> sums: array<vec4<f32>, 128>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let local = i32(index);
+  let row = min(i32(group.x + group.y * groups.x), 2 - 1);
+  let vector = local % 8;
+  var highest = -3.4028234e38;
+  var total = 0.0;
+  var sum = vec4<f32>();
+  for (var part = local / 8; part < 21; part += 16) {
+    let end = load_part(row, part, 8);
+    let most = max(highest, end.x);
+    let before = exp(highest - most);
+    let factor = exp(end.x - most);
+    total = total * before + factor * end.y;
+    sum = sum * before + factor * load_part(row, part, vector);
+    highest = most;
+  }
+  tops[local] = vec2<f32>(highest, total);
+  sums[local] = sum;
+  workgroupBarrier();
+  if (local < 8 && i32(group.x + group.y * groups.x) < 2) {
+    for (var other = local + 8; other < 128; other += 8) {
+      let end = tops[other];
+      let most = max(highest, end.x);
+      let before = exp(highest - most);
+      let factor = exp(end.x - most);
+      total = total * before + factor * end.y;
+      sum = sum * before + factor * sums[other];
+      highest = most;
+    }
+    store(row, vector, sum / total);
   }
 }

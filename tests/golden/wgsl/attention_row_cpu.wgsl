@@ -96,7 +96,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (slice < 1) {
       let count = min(8, stop - start);
       for (var key = slice; key < count; key += 1) {
-        let value = load_v(batch, start + key, vector);
+        let n = start + key;
+        let fetched = load_v(batch, n, vector);
+        let value = fetched;
         let weight0 = powers[0 + key];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
