@@ -1,7 +1,7 @@
 """A model on one device: plans that are kept loaded, and the program of a model that takes several steps.
 
 A model is a program.  Where it is a single plan for the current shapes, the program is that one step: a new shape gets
-a new plan, a known one reuses its plan (:mod:`.loaded_plans`).  Where the compiler refuses that, the steps are chosen
+a new plan, a known one reuses its plan (:mod:`.shape_plans`).  Where the compiler refuses that, the steps are chosen
 while they run (:mod:`.program`).  :mod:`.one_plan` decides between the two; :mod:`.calibrate` measures what plans in
 half precision depend on.
 """
@@ -24,23 +24,16 @@ from ..runtime.device.forking import is_forked, refuse_forked_process
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import (
-    ClosedError,
-    DeviceError,
-    DeviceLimitError,
-    LimitError,
-    ShapeError,
-    UnsupportedError,
-)
+from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLimitError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from .calibrate import Calibrator, nothing_to_calibrate
-from .loaded_plans import LoadedPlan, LoadedPlans
+from .loaded_plans import LoadedPlan
 from .one_plan import OnePlanDecision
-from .open_shapes import OpenShapes
 from .overflow import OverflowWatch
 from .plan_bound import DEFAULT_PLANS
 from .plan_source import PlanSource, requested_shapes
 from .resources import DeviceResources
+from .shape_plans import ShapePlans
 from .steps import Env, Observer, PlanStep, RunRecord, host_targets
 from .values import RuntimeValue
 
@@ -79,14 +72,11 @@ class WgpuEngine:
         if self.model is not None:
             self.stats.refused_ranges = self.model.sizes.refusals
         self._decision = OnePlanDecision(source)
-        self._plans = LoadedPlans(self.resources, plans)
-        self._open_shapes: OpenShapes | None = None  #: None where every shape has a plan of its own
-        if self.model is not None and self.model.sizes.in_inputs and source.default_shapes() is None:
-            self._open_shapes = OpenShapes(self.model.sizes, source.header)
         calibration = None if self.model is None else self.model.calibration
         self._calibrator: Calibrator | None = None  #: None where plans do not depend on magnitudes
         if self.model is not None and calibration is not None:
             self._calibrator = Calibrator(self.model, calibration, self.resources)
+        self._plans = ShapePlans(source, self.resources, self._calibrator, plans)
         self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
         self.watch = OverflowWatch(source.header, self.resources)
         self._limit = plans
@@ -101,7 +91,7 @@ class WgpuEngine:
     @property
     def last(self) -> LoadedPlan | None:
         """The plan that was used last."""
-        return self._plans.last
+        return self._plans.loaded.last
 
     def describe_sizes(self) -> dict[str, Any]:
         """Return how sizes that keep changing are compiled; see :meth:`SizeMemory.describe`."""
@@ -146,7 +136,7 @@ class WgpuEngine:
                 results = ready.executor.run(feeds, targets)
             except ClosedError:
                 # Another thread's new shape may have evicted this plan in between; it is rebuilt then.
-                if self._closed or ready in self._plans:
+                if self._closed or ready in self._plans.loaded:
                     raise
                 continue
             except DeviceLimitError:
@@ -168,7 +158,7 @@ class WgpuEngine:
         """Load the plan of these shapes alone, for the next run, in place of one for a range of sizes."""
         key = self.source.key(shapes)
         with self._lock:
-            self._plans.note(tuple(shapes.items()), self._plans.find(key) or self._load_own(key, shapes, feeds))
+            self._plans.loaded.note(tuple(shapes.items()), self._plans.own(key, shapes, feeds))
 
     def _note_run(self, start: float, record: RunRecord) -> None:
         stats = self.stats
@@ -318,38 +308,7 @@ class WgpuEngine:
         key = self.source.key(shapes)
         with self._lock:
             self._check_open()
-            ready = self._plans.find(key)
-            opened = self._open_shapes
-            if opened is None:
-                return ready or self._load(key, shapes, feeds)
-            for other in opened.keys(key) if ready is None else ():
-                ready = ready or self._plans.find(other)
-            while ready is None and (proposed := opened.propose(key)) is not None:
-                try:
-                    ready = self._load(proposed, shapes, feeds)
-                except (LimitError, ShapeError, UnsupportedError) as error:
-                    opened.refuse(key, proposed, error)
-                else:
-                    opened.note(key, proposed)
-            return ready or self._load_own(key, shapes, feeds)
-
-    def _load(self, key: ShapeKey, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None) -> LoadedPlan:
-        """Return the new plan of a key, of which ``shapes`` are one instance."""
-        sizes = {name: tuple(shape) for name, shape in shapes.items()}
-        if self._calibrator is None:
-            compiled = self.source.compile(key, sizes, self.device.profile, self.resources.add_kernel)
-        else:
-            compiled = self._calibrator.compile(key, sizes, feeds)
-        return self._plans.load(key, compiled)
-
-    def _load_own(
-        self, key: ShapeKey, shapes: Mapping[str, Sequence[int]], feeds: Mapping[str, Feed] | None
-    ) -> LoadedPlan:
-        """Return the new plan for these shapes alone."""
-        ready = self._load(key, shapes, feeds)
-        if self._open_shapes is not None:
-            self._open_shapes.note(key, key)
-        return ready
+            return self._plans.ready(key, shapes, feeds)
 
     def _find(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> LoadedPlan:
         """Return the plan for a run, as :meth:`ready` does, without checking known shapes again."""
@@ -357,10 +316,10 @@ class WgpuEngine:
         with self._lock:
             if self._is_assumed:  # the plan is based on random inputs; now there are real ones
                 self.calibrate(feeds)
-            ready = self._plans.find_seen(quick)
+            ready = self._plans.loaded.find_seen(quick)
             if ready is None:
                 ready = self.ready(shapes, feeds)
-                self._plans.note(quick, ready)
+                self._plans.loaded.note(quick, ready)
             return ready
 
     # -- half precision ------------------------------------------------------------------------------------------------
@@ -387,7 +346,7 @@ class WgpuEngine:
             self._check_open()
             is_new = calibrator.renew(measure_run)
             if is_new:
-                self._plans.clear()
+                self._plans.loaded.clear()
             return is_new
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -398,7 +357,7 @@ class WgpuEngine:
         self.watch.reset()
         with self._lock:
             self._check_open()
-            self._plans.clear()
+            self._plans.loaded.clear()
             self.resources.move_to(device)
 
     def synchronize(self) -> None:
@@ -418,7 +377,7 @@ class WgpuEngine:
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._plans.clear()
+                self._plans.loaded.clear()
                 self.resources.close()
                 self.source.close()
 

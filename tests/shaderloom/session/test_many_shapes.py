@@ -1,6 +1,6 @@
 """Sessions that meet ever new shapes: what a plan held goes with it, without a garbage collection.
 
-Covers: shaderloom/execution/loaded_plans, runtime/execution/executor.
+Covers: shaderloom/execution/loaded_plans, shaderloom/execution/shape_plans, runtime/execution/executor.
 """
 
 from __future__ import annotations
