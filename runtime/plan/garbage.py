@@ -14,14 +14,15 @@ from types import TracebackType
 #: Objects between two collections of the youngest generation, in place of 700; and those that are taken for old
 #: between two collections of all
 _OBJECTS = 1_000_000
-#: Objects that are worth a look at whether some are frozen, for which Python counts all that are
-_WORTH = 20_000
+#: Objects of which a collection takes a millisecond or so: fewer are left to it
+_WORTH = 2_000
 
 _lock = threading.Lock()
 _blocks = 0
 _thresholds = gc.get_threshold()
 _taken = 0  #: objects that were taken for old since the collection of that number
 _collection = 0
+_frozen = False  #: whether the program has frozen objects, for which Python counts all that are
 
 
 class RareCollections:
@@ -50,14 +51,17 @@ class RareCollections:
 
 def _take_for_old() -> None:
     """Let objects that were not looked at yet join the old ones, but not too many, and not where some are frozen."""
-    global _taken, _collection
+    global _taken, _collection, _frozen
     young = gc.get_count()[0]
-    if young < _WORTH:
+    if young < _WORTH or _frozen:
         return
     collection = gc.get_stats()[-1]["collections"]
     if collection != _collection:
         _taken, _collection = 0, collection
     _taken += young
-    if _taken <= _OBJECTS and not gc.get_freeze_count():
+    if _taken > _OBJECTS:
+        return
+    _frozen = gc.get_freeze_count() > 0
+    if not _frozen:
         gc.freeze()
         gc.unfreeze()

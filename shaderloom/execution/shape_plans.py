@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..model.feeds import ShapeKey
 from ..runtime.execution.ports import Feed
 from ..runtime.plan.errors import LimitError, ShapeError, UnsupportedError
+from ..runtime.plan.garbage import RareCollections
 from .calibrate import Calibrator
 from .loaded_plans import LoadedPlan, LoadedPlans
 from .open_shapes import OpenShapes
@@ -65,7 +66,8 @@ class ShapePlans:
     def _load(self, key: ShapeKey, shapes: Shapes, feeds: Mapping[str, Feed] | None) -> LoadedPlan:
         """Return the new plan of a key, of which ``shapes`` are one instance."""
         sizes = {name: tuple(shape) for name, shape in shapes.items()}
-        if self._calibrator is None:
-            profile, add_kernel = self._resources.device.profile, self._resources.add_kernel
-            return self.loaded.load(key, self._source.compile(key, sizes, profile, add_kernel))
-        return self.loaded.load(key, self._calibrator.compile(key, sizes, feeds))
+        with RareCollections():
+            if self._calibrator is None:
+                profile, add_kernel = self._resources.device.profile, self._resources.add_kernel
+                return self.loaded.load(key, self._source.compile(key, sizes, profile, add_kernel))
+            return self.loaded.load(key, self._calibrator.compile(key, sizes, feeds))

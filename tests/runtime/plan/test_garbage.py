@@ -60,12 +60,14 @@ def collections():
         if phase == "start":
             seen.append(info["generation"])
 
-    frozen = gc.get_freeze_count()
+    frozen, known = gc.get_freeze_count(), garbage._frozen
     gc.unfreeze()
     gc.collect()
+    garbage._frozen = False
     gc.callbacks.append(note)
     yield seen
     gc.callbacks.remove(note)
+    garbage._frozen = known
     if frozen:  # what the collection of tests made
         gc.freeze()
 
@@ -104,12 +106,17 @@ def test_few_objects_are_collected_without_counting_the_frozen_ones(collections,
     assert collections == [0] and len(made) == 100
 
 
-def test_objects_that_the_program_has_frozen_stay_so(collections):
+def test_objects_that_the_program_has_frozen_stay_so(collections, monkeypatch):
     gc.freeze()
     frozen = gc.get_freeze_count()
+    counts = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counts.append(frozen) or frozen)
     try:
-        with RareCollections():
-            make_circles(garbage._WORTH)
+        for _ in range(3):
+            with RareCollections():
+                make_circles(garbage._WORTH + 1)
+        monkeypatch.undo()
         assert frozen > 0 and gc.get_freeze_count() == frozen
+        assert counts == [frozen], "they are counted once"
     finally:
         gc.unfreeze()
