@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ...runtime.plan.dtypes import BY_NAME
 from ...runtime.plan.errors import DeviceLimitError
 from ...runtime.plan.plan import Binding, Kernel
+from ...runtime.plan.record import fields_by_name
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
 from .emitter import PAIRED, Emitter, packed_words
@@ -122,7 +123,7 @@ def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features
             f"a {spec.template} kernel has {len(wgsl):,} characters, more than {MAX_WGSL_CHARACTERS:,}",
             hint="turn fusion off for this model, or raise the cap",
         )
-    config = tuple(sorted(asdict(spec.config).items()))
+    config = tuple(sorted(fields_by_name(spec.config).items()))
     return with_key(Kernel("", spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config))
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ...runtime.plan.errors import ShaderloomError
 from ...runtime.plan.plan import Binding, Kernel
 from ...runtime.plan.record import record
+from ..symbolic.lanes import LANES
 from .hidden_uniforms import hide
 from .render import PLACE_OF_PROBLEM, render, with_key
 from .spec import KernelSpec
@@ -20,6 +22,9 @@ from .strided import strided
 from .writer import Numbers
 
 _FIELD = re.compile(r"\bproblem\.n(\d+)\b")
+
+#: The least and the largest size that a text does not spell
+_SIZE, _LARGEST = LANES, (1 << 31) - 1
 
 #: The values of a kernel's fields for one problem, in their order
 Problem = tuple[int, ...]
@@ -44,8 +49,28 @@ class _Outline:
 def alone(spec: KernelSpec) -> SharedKernel:
     """Return a kernel that reads all its numbers: the same for any plan, and for all copies from regular places."""
     numbers = Numbers()
-    kernel = render(strided(spec, numbers), numbers)
+    common = strided(spec, numbers)
+    if common is not spec and len(spec.dims) == 1:
+        ((name, size),) = spec.dims
+        copy = _copy(replace(common, dims=((name, _SIZE),), grid=(1, 1, 1)), len(numbers.values))
+        if copy is not None and isinstance(size, int) and _SIZE <= size <= _LARGEST:
+            return SharedKernel(copy, (*numbers.values, size))
+    kernel = render(common, numbers)
     return _shared(kernel, [tuple(numbers.values)], spelled=False, hidden=spec.hides_uniforms)[0]
+
+
+@lru_cache(maxsize=64)
+def _copy(spec: KernelSpec, fields: int) -> Kernel | None:
+    """Return the kernel of copies in the common form, which has ``fields``, that differ in these and one size alone.
+
+    None if its text has other numbers.
+    """
+    numbers = Numbers()
+    numbers.values = [0] * fields
+    kernel = render(spec, numbers)
+    if len(numbers.values) != fields + 1:
+        return None
+    return _shared(kernel, [tuple(numbers.values)], spelled=False, hidden=spec.hides_uniforms)[0].kernel
 
 
 def shared(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:

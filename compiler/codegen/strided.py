@@ -30,11 +30,18 @@ def strided(spec: KernelSpec, numbers: Numbers) -> KernelSpec:
         return spec
     (hook,) = spec.hooks
     store = stores[0]
-    position = _common(store, hook.parameters[0], numbers)
+    thread = hook.parameters[0]
+    position = _common(store, thread, numbers)
     if position is None:
         return spec
     load = ex.load(store.value.payload.operand, store.value.payload.dtype, position, store.value.dtype)
-    return replace(spec, hooks=(replace(hook, stores=(replace(store, value=load),)),))
+    stored = replace(store, position=ix.substitute(store.position, {thread: _number(thread)}), value=load)
+    return replace(spec, hooks=(replace(hook, stores=(stored,)),))
+
+
+def _number(thread: str) -> Dim:
+    """Return the number of a thread, of any copy."""
+    return ix.variable(thread, 0, _LARGEST)
 
 
 def _common(store: Store, thread: str, numbers: Numbers) -> Dim | None:
@@ -56,7 +63,7 @@ def _common(store: Store, thread: str, numbers: Numbers) -> Dim | None:
     if start < 0 or len(strides) > _DIGITS:
         return None
     missing = _DIGITS - len(strides)
-    number = ix.variable(thread, 0, _LARGEST)
+    number = _number(thread)
     position = ix.add(_field(numbers, start, 0), ix.multiply(_field(numbers, step, 0), lane_variable()))
     for (divisor, modulus), stride in [*sorted(strides.items()), *([((1, 1), 0)] * missing)]:
         part = ix.modulo(ix.floordiv(number, _field(numbers, divisor, 1)), _field(numbers, modulus, 1))

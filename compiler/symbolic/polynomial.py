@@ -117,7 +117,8 @@ def opaque(payload: Any, low: int, high: int, key: str) -> Dim:
 def product(values: tuple[Dim, ...] | list[Dim]) -> Dim:
     result: Dim = 1
     for value in values:
-        result = multiply(result, value)
+        plain = type(result) is int and type(value) is int  # by far the most
+        result = result * value if plain else multiply(result, value)
     return result
 
 

@@ -12,12 +12,12 @@ never wrong, and it cannot break a limit of the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, field, is_dataclass
+from dataclasses import field, is_dataclass
 from typing import Any, TypeVar
 
 from ...runtime.plan.facts import ANALYTIC, DecisionFacts
 from ...runtime.plan.notes import Alternative
-from ...runtime.plan.record import record
+from ...runtime.plan.record import fields_by_name, record
 
 #: A configuration that is offered for a problem: a frozen dataclass, or a plain value
 Candidate = TypeVar("Candidate")
@@ -82,7 +82,7 @@ def problem_key(family: str, **facts: object) -> str:
 def encode(candidate: Any) -> dict[str, Any]:
     """Return a configuration as JSON values; equal configurations, and only those, are encoded alike."""
     if is_dataclass(candidate) and not isinstance(candidate, type):
-        return {"form": type(candidate).__name__, **asdict(candidate)}
+        return {"form": type(candidate).__name__, **fields_by_name(candidate)}
     return {"form": "value", "value": candidate}
 
 

@@ -7,7 +7,7 @@ compiler and its 300 classes.  A record compiles ``__init__`` alone; its other m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, asdict, dataclass, field, fields
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform, overload
@@ -26,6 +26,15 @@ def record(cls: type[Any] | None = None, *, eq: bool = True, slots: bool = True)
     Records inherit from records, not from other dataclasses, nor these from them.
     """
     return (lambda plain: _record(plain, eq, slots)) if cls is None else _record(cls, eq, slots)
+
+
+def fields_by_name(item: Any) -> dict[str, Any]:
+    """Return what ``dataclasses.asdict`` does, soon where all values are simple."""
+    values = {name: getattr(item, name) for name in item.__dataclass_fields__}
+    return values if _SIMPLE.issuperset(map(type, values.values())) else asdict(item)
+
+
+_SIMPLE = frozenset({bool, int, float, str, type(None)})
 
 
 def _record(plain: type[Any], eq: bool, slots: bool) -> type[Any]:

@@ -211,6 +211,30 @@ def test_copies_from_regular_places_are_one_kernel():
     assert len(keys) == 1
 
 
+def test_a_copy_is_written_once_for_all_its_sizes(monkeypatch):
+    """A kernel and a problem that were put together are those that are written."""
+    sharing._copy.cache_clear()
+    written = []
+    render = sharing.render
+    monkeypatch.setattr(sharing, "render", lambda *args: written.append(1) or render(*args))
+    lane = lane_variable()
+    kernels = []
+    for rows, columns in ((7, 30), (5, 12), (64, 3), (3, 1)):
+        q = ix.coordinate("q", rows * columns)
+        base = ix.add(ix.multiply(ix.modulo(q, rows), 4 * columns), ix.floordiv(q, rows))
+        spec, together = copied(ix.add(base, ix.multiply(lane, columns)), rows * columns)
+        kernels.append(together.kernel)
+        with monkeypatch.context() as patch:
+            patch.setattr(sharing, "_copy", lambda spec, fields: None)
+            count = len(written)
+            assert alone(spec) == together
+            del written[count:]
+    *same, small = kernels  # which spells its size
+    assert same == [same[0]] * 3
+    assert small != same[0]
+    assert len(written) == 2
+
+
 def test_other_copies_keep_their_form():
     """A remainder across a digit's edge, a negative stride, and neighbours that one vector load reads."""
     q, lane = ix.coordinate("q", 60), lane_variable()

@@ -5,11 +5,11 @@ import dataclasses
 import inspect
 import pickle
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pytest
 
-from shaderloom.runtime.plan.record import record
+from shaderloom.runtime.plan.record import fields_by_name, record
 
 
 def define(decorator):
@@ -124,6 +124,25 @@ def test_without_fields():
     assert Empty() == Empty()
     assert hash(Empty()) == hash(Empty())
     assert repr(Empty()) == "Empty()"
+
+
+def test_fields_by_name_are_those_of_asdict():
+    class Plain(NamedTuple):
+        a: int
+
+    @record
+    class Inner:
+        a: float = 0.5
+
+    @record
+    class Outer:
+        a: int
+        b: object = None
+
+    for value in (None, True, 3, "x", Inner(), [Inner()], (Inner(), 2), {"k": Inner()}, Plain(1)):
+        assert fields_by_name(Outer(1, value)) == dataclasses.asdict(Outer(1, value))
+    shown = [1]
+    assert fields_by_name(Outer(1, shown))["b"] is not shown
 
 
 def test_other_dataclasses_do_not_mix_with_it():
