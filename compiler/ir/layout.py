@@ -4,7 +4,7 @@ A :class:`Layout` never changes what an axis *means*: shapes and ``axis`` attrib
 NHWC is the layout ``order=(0, 2, 3, 1)`` of a tensor whose logical shape is still N, C, H, W.
 
 Memory holds the axes of ``order`` from outermost to innermost.  ``padding`` rounds the stored size of an axis up to a
-multiple; the extra elements are zero.  ``blocks`` splits an axis: ``((1, 4),)`` stores axis 1 as C/4 at its place in
+multiple; the extra elements are zero.  ``blocks`` splits an axis into inner blocks: ``((1, 4),)`` stores axis 1 as C/4 at its place in
 ``order`` and 4 innermost (a blocked axis is padded to a multiple of its block).
 """
 
@@ -21,7 +21,7 @@ Shape = tuple[Dim, ...]
 class Layout:
     order: tuple[int, ...]
     padding: tuple[tuple[int, int], ...] = ()  #: (axis, multiple), sorted by axis
-    blocks: tuple[tuple[int, int], ...] = ()  #: (axis, size), outermost block first
+    blocks: tuple[tuple[int, int], ...] = ()  #: (axis, size) of the inner blocks, outermost first
 
     def __post_init__(self) -> None:
         if sorted(self.order) != list(range(len(self.order))):
@@ -79,7 +79,7 @@ class Layout:
         return position
 
     def physical_axes(self, shape: Shape) -> list[tuple[int, Dim]]:
-        """Return (axis, stored size) from outermost to innermost; only for layouts without blocks."""
+        """Return (axis, stored size) from outermost to innermost; only for layouts without inner blocks."""
         if self.blocks:
             raise ValueError("a blocked layout has no single list of axes")
         return [(axis, self.stored_size(shape, axis)) for axis in self.order]

@@ -102,7 +102,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             hooks.all(tile),
             dims=dims,
             workgroup=(tile.threads, 1, 1),
-            grid=(ix.ceildiv(hooks.m_size, tile.block), hooks.batch_size, 1),
+            grid=(ix.ceildiv(hooks.m_size, tile.queries), hooks.batch_size, 1),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
             rounds=hooks.rounds(tile),
             calls=2 * upper_bound(hooks.n_size),
@@ -179,12 +179,12 @@ class AttentionHooks:
         """Return the trip count of a thread's loops."""
         keys = upper_bound(ix.ceildiv(self.n_size, self.parts))
         if isinstance(tile, TileAttention):
-            copies = (tile.block + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
+            copies = (tile.queries + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
             return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)
         slices = max(tile.threads // self.value_vectors, 1)
-        highest = tile.rows * (tile.block if tile.pieces == 1 else 1 + tile.block // tile.pieces)
-        block = 1 + 2 * -(-tile.block // tile.threads) + highest + -(-tile.block // slices)
-        return -(-keys // tile.block) * block + tile.rows * (slices + -(-self.key_vectors // tile.threads))
+        highest = tile.rows * (tile.tile_keys if tile.pieces == 1 else 1 + tile.tile_keys // tile.pieces)
+        trips = 1 + 2 * -(-tile.tile_keys // tile.threads) + highest + -(-tile.tile_keys // slices)
+        return -(-keys // tile.tile_keys) * trips + tile.rows * (slices + -(-self.key_vectors // tile.threads))
 
     def all(self, tile: attention_tiles.AttentionTile) -> list[Hook]:
         hooks = self._all()
@@ -324,7 +324,7 @@ class Attention(KernelFamily):
         return find_scores(anchor, rank, outputs, taken, ops)
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
-        """Return ``MANY`` for keys and values that each of several blocks of queries reads, else ``ONCE``."""
+        """Return ``MANY`` for keys and values that each of several tiles of queries reads, else ``ONCE``."""
         attributes, rows = region.anchor.attributes, ix.bounds(region.anchor.operand(0).shape[-2])[1]
         if rows <= FEW_ROWS * attributes.groups:
             return Reuse.ONCE

@@ -2,7 +2,7 @@
 
 A ``loom.SoftmaxProduct`` reads scores.  Where they are an elementwise function of one matrix product (a scale, a mask,
 a soft cap, views of the batch axes between), and nothing else reads the values between, the kernel computes the product
-itself, a block of keys at a time: :func:`find_scores` gives the nodes, or why not.
+itself, a tile of keys at a time: :func:`find_scores` gives the nodes, or why not.
 """
 
 from __future__ import annotations

@@ -79,11 +79,11 @@ def applies(context: GroupContext) -> bool:
 
 
 def _iterations(node: Node, steps: Dim) -> Dim:
-    return ix.add(ix.multiply(steps, _phases(node)), 1)
+    return ix.add(ix.multiply(steps, _dispatches(node)), 1)
 
 
-def _phases(node: Node) -> int:
-    """Return the dispatches of a step."""
+def _dispatches(node: Node) -> int:
+    """Return the number of dispatches of a step."""
     return 2 if node.attributes.kind == "gru" and not node.attributes.linear_before_reset else 1
 
 
@@ -129,7 +129,7 @@ def build(context: GroupContext) -> BuiltKernel:
             flops=flops_of(node),
             parameters={
                 **parameters_of(node),
-                "phases": _phases(node),
+                "dispatches": _dispatches(node),
             },
             iterations=_iterations(node, steps),
         )

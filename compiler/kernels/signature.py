@@ -1,4 +1,4 @@
-"""Signatures of groups: networks repeat their blocks, and groups of equal signature share one kernel.
+"""Signatures of groups: networks repeat their layers, and groups of equal signature share one kernel.
 
 Two groups of one plan with equal signatures get equal specs, with operands at the same places among the group's values.
 A signature holds all that a family may look at: operators, attributes, the order in which values are read, and for each

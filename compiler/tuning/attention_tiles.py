@@ -25,10 +25,10 @@ _CACHED_BYTES = 16 << 20
 
 @record
 class TileAttention:
-    """A workgroup has ``rows * down`` queries and walks the keys in blocks of ``keys``.
+    """A workgroup has ``rows * down`` queries and walks the keys in tiles of ``keys``.
 
-    ``across`` threads share a row: each computes the scores of ``keys / across`` keys of a block, then every
-    ``across``-th vector of the result.  Queries, a block of keys (then values) and the scores are in workgroup memory.
+    ``across`` threads share a row: each computes the scores of ``keys / across`` keys of a tile, then every
+    ``across``-th vector of the result.  Queries, a tile of keys (then values) and the scores are in workgroup memory.
     """
 
     rows: int
@@ -47,24 +47,24 @@ class TileAttention:
         return self.across * self.down
 
     @property
-    def block(self) -> int:
+    def queries(self) -> int:
         """Queries of a workgroup."""
         return self.rows * self.down
 
     def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
         stride = max(key_vectors, value_vectors) + 1
-        return 16 * (self.block * key_vectors + self.keys * stride) + 4 * self.block * (self.keys + 1)
+        return 16 * (self.queries * key_vectors + self.keys * stride) + 4 * self.queries * (self.keys + 1)
 
 
 @record
 class RowAttention:
-    """A workgroup has ``rows`` queries that share keys and values, and walks the keys in blocks.
+    """A workgroup has ``rows`` queries that share keys and values, and walks the keys in tiles.
 
     ``across`` threads share a key: each multiplies every ``across``-th vector of it.  A thread takes ``keys`` keys of a
-    block.  Then the threads share the vectors of the result and, in slices, the keys of the block.
+    tile.  Then the threads share the vectors of the result and, in slices, the keys of the tile.
 
     ``registers``: each thread keeps its vectors of the queries to itself, rather than in workgroup memory alone.
-    ``ahead``: it fetches its values of a block with its keys, before the scores are known.
+    ``ahead``: it fetches its values of a tile with its keys, before the scores are known.
     """
 
     threads: int
@@ -83,8 +83,8 @@ class RowAttention:
             raise ValueError(f"{self.rows} rows, {self.keys} keys of a thread")
 
     @property
-    def block(self) -> int:
-        """Keys of a block."""
+    def tile_keys(self) -> int:
+        """Keys of a tile."""
         return self.threads // self.across * self.keys
 
     @property
@@ -94,8 +94,8 @@ class RowAttention:
 
     @property
     def pieces(self) -> int:
-        """Parts of a block whose highest scores are found first; 1: each thread looks at the whole block."""
-        return 8 if self.block >= 32 else 1
+        """Parts of a tile whose highest scores are found first; 1: each thread looks at the whole tile."""
+        return 8 if self.tile_keys >= 32 else 1
 
     def partials(self) -> int:
         """Return the number of partial products in workgroup memory."""
@@ -103,7 +103,7 @@ class RowAttention:
 
     def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
         vectors = self.rows * key_vectors + self.threads
-        numbers = self.partials() + self.rows * (self.block + self.pieces) + self.threads
+        numbers = self.partials() + self.rows * (self.tile_keys + self.pieces) + self.threads
         return 16 * vectors + 4 * numbers + 8
 
 
@@ -168,10 +168,10 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
 
 def _best_tile(target: Target, batch: int, m: int, vectors: tuple[int, int], memory: int) -> TileAttention:
     fitting = [tile for tile in _TILES if tile.workgroup_bytes(*vectors) <= memory]
-    busy = [tile for tile in fitting if batch * ceil(m / tile.block) >= target.busy_workgroups]
+    busy = [tile for tile in fitting if batch * ceil(m / tile.queries) >= target.busy_workgroups]
     if busy:
         return busy[0]
-    return next(tile for tile in fitting if tile.block == min(16, fitting[0].block)) if fitting else _TILES[-1]
+    return next(tile for tile in fitting if tile.queries == min(16, fitting[0].queries)) if fitting else _TILES[-1]
 
 
 def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, value_vectors: int) -> list[RowAttention]:

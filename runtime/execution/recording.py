@@ -2,8 +2,8 @@
 
 A command buffer can be submitted once, so replaying a plan means encoding it again, at several microseconds a call.  A
 caller who runs a model in a loop mostly repeats a run exactly: the same dispatches, the same copies.  Then the commands
-of the next run are encoded while the device works on the present one.  Any other run of many calls is encoded and submitted in pieces, so that the device
-begins while the rest is encoded.
+of the next run are encoded while the device works on the present one.  Any other run of many calls is encoded and
+submitted in pieces, so that the device begins while the rest is encoded.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class Replay:
         self._watched: list[Any] = []
 
     def submit(self, recording: Recording, bound: Iterable[Any]) -> None:
-        """Submit; if the device refuses a piece, those before it run.  ``bound`` are the buffers of tensors in its bind groups."""
+        """Submit; if the device refuses a piece, those before it run.
+
+        ``bound`` are the buffers of tensors in its bind groups.
+        """
         identity = recording.identity()
         repeated = identity == self._last
         waiting, self._waiting = self._waiting, None

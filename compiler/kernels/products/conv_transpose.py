@@ -1,10 +1,11 @@
 """Transposed convolutions: every result sums the taps that reach it.
 
 Along an axis of stride s and dilation d, tap k adds input i to the result at y if ``y + begin = s*i + d*k``.  With
-``g = gcd(s, d)`` and ``k = p + (s/g)*j``, the right side is ``s*(i + (d/g)*j) + d*p``.  So p, rest and block in
-``y + begin = s*block + d*p + rest`` with ``p < s/g`` and ``rest < g`` name each result once, and the taps that reach it
-are those of its p, with the inputs ``i = block - (d/g)*j``; where rest is not 0 there are none.  The s pairs of p and
-rest are the *phases* of a block.  They read the same inputs: they are columns of the product, beside the channels.
+``g = gcd(s, d)`` and ``k = p + (s/g)*j``, the right side is ``s*(i + (d/g)*j) + d*p``.  So p, rest and period in
+``y + begin = s*period + d*p + rest`` with ``p < s/g`` and ``rest < g`` name each result once, and the taps that reach
+it are those of its p, with the inputs ``i = period - (d/g)*j``; where rest is not 0 there are none.  The s pairs of p
+and rest are the *residues* of a period.  They read the same inputs: they are columns of the product, beside the
+channels.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .product import Product, divides
 
 
 @record
-class PhasedAxis:
+class PeriodicAxis:
     """A spatial axis of ``size`` results, after ``begin`` that the padding cuts off."""
 
     kernel: int
@@ -57,33 +58,33 @@ class PhasedAxis:
 
     @property
     def taps(self) -> int:
-        """Taps of a phase; of some phases the last is beyond the kernel."""
+        """Taps of a residue; of some residues the last is beyond the kernel."""
         return -(-self.kernel // self.spacing)
 
     @property
-    def first_block(self) -> int:
-        """The first block with a result in range."""
-        span = (self.spacing - 1) * self.dilation + self.common - 1  # from the first phase of a block to the last
+    def first_period(self) -> int:
+        """The first period with a result in range."""
+        span = (self.spacing - 1) * self.dilation + self.common - 1  # from the first residue of a period to the last
         return -((span - self.begin) // self.stride)
 
     @property
-    def blocks(self) -> Dim:
-        """Number of blocks from the first to the last with a result in range."""
+    def periods(self) -> Dim:
+        """Number of periods from the first to the last with a result in range."""
         last = ix.floordiv(ix.add(self.size, self.begin - 1), self.stride)
-        return ix.add(last, 1 - self.first_block)
+        return ix.add(last, 1 - self.first_period)
 
     @property
     def is_clipped(self) -> bool:
-        """Whether some phases of the blocks are out of range."""
+        """Whether some residues of the periods are out of range."""
         if self.result(0, 0) != 0:
             return True
-        last = self.result(ix.add(self.blocks, -1), self.stride - 1)
+        last = self.result(ix.add(self.periods, -1), self.stride - 1)
         return ix.add(last, 1) != self.size
 
-    def result(self, block: Dim, phase: Dim) -> Dim:
-        """Return the position of a result; blocks are counted from the first."""
-        first, rest = ix.modulo(phase, self.spacing), ix.floordiv(phase, self.spacing)
-        start = ix.add(ix.multiply(ix.add(block, self.first_block), self.stride), -self.begin)
+    def result(self, period: Dim, residue: Dim) -> Dim:
+        """Return the position of a result; periods are counted from the first."""
+        first, rest = ix.modulo(residue, self.spacing), ix.floordiv(residue, self.spacing)
+        start = ix.add(ix.multiply(ix.add(period, self.first_period), self.stride), -self.begin)
         return ix.add(start, ix.add(ix.multiply(first, self.dilation), rest))
 
     def reaching(self, at: Dim, number: Dim) -> tuple[Dim, Dim, Dim]:
@@ -92,29 +93,29 @@ class PhasedAxis:
         rest, whole = ix.modulo(whole, self.common), ix.floordiv(whole, self.common)
         step = self.dilation // self.common
         first = ix.modulo(ix.multiply(whole, pow(step, -1, self.spacing)), self.spacing)
-        block = ix.floordiv(ix.add(whole, ix.multiply(first, -step)), self.spacing)
-        position = ix.add(block, ix.multiply(number, -step))
+        period = ix.floordiv(ix.add(whole, ix.multiply(first, -step)), self.spacing)
+        position = ix.add(period, ix.multiply(number, -step))
         return position, ix.add(first, ix.multiply(number, self.spacing)), rest
 
 
-def axes_of(node: Node) -> list[PhasedAxis]:
+def axes_of(node: Node) -> list[PeriodicAxis]:
     """Return the spatial axes of a ``loom.ConvolutionTranspose``."""
     attributes = node.attributes
     return [
-        PhasedAxis(*each)
+        PeriodicAxis(*each)
         for each in zip(
             attributes.kernel, attributes.strides, attributes.dilations, attributes.pads, node.output.shape[2:]
         )
     ]
 
 
-def _phases_are_lanes(node: Node) -> bool:
-    """Return whether four neighbouring columns are phases of the last axis, for they are no output channels."""
+def _residues_are_lanes(node: Node) -> bool:
+    """Return whether four neighbouring columns are residues of the last axis, for they are no output channels."""
     return node.attributes.strides[-1] % LANES == 0 and not divides(LANES, node.operand(1).shape[1])
 
 
 def product_of(context: GroupContext) -> Product:
-    """Return the product of a ConvTranspose: its rows are blocks, its columns phases and output channels."""
+    """Return the product of a ConvTranspose: its rows are periods, its columns residues and output channels."""
     node = context.anchor
     value, weight = node.operand(0), node.operand(1)
     outputs = weight.shape[1]
@@ -134,23 +135,23 @@ def product_of(context: GroupContext) -> Product:
             ex.guard(exists, factor, ex.const(0, factor.dtype)),
         )
 
-    blocks = [node.output.shape[0], *(axis.blocks for axis in axes)]
+    periods = [node.output.shape[0], *(axis.periods for axis in axes)]
     columns: list[Dim] = [axis.stride for axis in axes]
-    inner = len(columns) - 1 if _phases_are_lanes(node) else len(columns)
+    inner = len(columns) - 1 if _residues_are_lanes(node) else len(columns)
     columns.insert(inner, outputs)
 
     def output(group: Dim, m: Dim, n: Dim) -> tuple[Dim, ...]:
-        image, *block = unflatten(m, blocks)
-        phases = unflatten(n, columns)
-        channel = phases.pop(inner)
-        spatial = (axis.result(*each) for axis, *each in zip(axes, block, phases))
+        image, *period = unflatten(m, periods)
+        residues = unflatten(n, columns)
+        channel = residues.pop(inner)
+        spatial = (axis.result(*each) for axis, *each in zip(axes, period, residues))
         return (image, ix.add(ix.multiply(group, outputs), channel), *spatial)
 
     channels = ix.floordiv(value.shape[1], node.attributes.group)
     taps = [axis.taps for axis in axes]
     product = window_product(context, taps, channels, outputs, factors, f"transposed-{window_of(node.attributes)}")
     clipped = tuple(number for number, axis in enumerate(axes, 2) if axis.is_clipped)
-    return replace(product, m=ix.product(blocks), n=ix.product(columns), output=output, clipped=clipped)
+    return replace(product, m=ix.product(periods), n=ix.product(columns), output=output, clipped=clipped)
 
 
 class TransposedConvolution(ConvolutionFamily):
@@ -161,7 +162,7 @@ class TransposedConvolution(ConvolutionFamily):
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
         """Return the layout of w [C, O, kernel...]: the order kernel..., C, O with whole vectors of columns."""
         rank = node.operand(1).rank
-        if _phases_are_lanes(node):
+        if _residues_are_lanes(node):
             return {1: Layout((*range(2, rank - 1), 0, 1, rank - 1), ((rank - 1, LANES),))}
         return {1: Layout((*range(2, rank), 0, 1), ((1, LANES),))}
 
