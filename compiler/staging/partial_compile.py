@@ -43,6 +43,7 @@ from ..ir.graph import Graph, Shape, Value
 from ..options import Limits
 from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
+from ..symbolic.dimensions import serialise
 from .program_graph import PendingNode, ProgramScope, SplitNodes, branch_nodes
 
 #: Values of at most this many elements may be read back to be known
@@ -91,7 +92,7 @@ class Advance:
         needed = {id(value) for value in graph.inputs if value.uses or id(value) in output_ids}
         determined = {size for value in graph.inputs if id(value) in needed for size in value.shape}
         for value in graph.inputs:
-            open_sizes = {size for size in value.shape if isinstance(size, ix.Index) and ix.is_variable(size)}
+            open_sizes = {size for size in value.shape if isinstance(serialise(size), str)}
             if open_sizes - determined:
                 needed.add(id(value))
                 determined |= open_sizes

@@ -56,7 +56,6 @@ __all__ = [
     "equal",
     "evaluate",
     "floordiv",
-    "is_variable",
     "less",
     "maximum",
     "minimum",
@@ -83,16 +82,6 @@ def variable(name: str, low: int, high: int, text: str = "") -> Dim:
     if low == high:
         return low
     return of_atom(intern_atom("var", (), name, low, high, text or name))
-
-
-def is_variable(value: Dim) -> bool:
-    """Return whether ``value`` is a variable and nothing else."""
-    return (
-        isinstance(value, Index)
-        and len(value.terms) == 1
-        and value.terms[0][1] == 1
-        and (len(value.terms[0][0]) == 1 and value.terms[0][0][0].kind == "var")
-    )
 
 
 def coordinate(name: str, size: Dim) -> Dim:

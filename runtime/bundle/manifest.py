@@ -17,6 +17,7 @@ from ..plan.record import record
 from ..plan.size_range import SizeRange
 from .format import canonical_json, own_feature, own_limit, plan_file, web_feature, web_limit
 from .manifest_relations import check_manifest
+from .program import ProgramRecord
 from .structure import read
 
 
@@ -89,7 +90,20 @@ class Manifest:
     samples: tuple[SampleRecord, ...]
     files: Mapping[str, FileRecord] = field(repr=False)
     decisions: Mapping[str, int] = field(default_factory=dict)
+    programs: tuple[ProgramRecord, ...] = ()
     content: Any = field(default=None, repr=False, compare=False)  #: the JSON value that it was read from
+
+    @property
+    def plan_keys(self) -> list[str]:
+        """The keys of all plans, those of stages and for adapters that compute on the CPU too, each once."""
+        pairs = [(plan.key, plan.software) for plan in self.plans]
+        pairs += [(stage.key, stage.software) for program in self.programs for stage in program.stages]
+        return list(dict.fromkeys(key for pair in pairs for key in pair if key is not None))
+
+    @property
+    def shapes(self) -> list[Mapping[str, tuple[int | str, ...]]]:
+        """The shapes of the plans that are no stages, and of the programs behind them."""
+        return [*(plan.shapes for plan in self.plans), *(program.shapes for program in self.programs)]
 
     def to_bytes(self) -> bytes:
         """Return the content of ``manifest.json``."""
@@ -115,6 +129,7 @@ class Manifest:
                     }
                     for plan in self.plans
                 ],
+                **({"programs": [program.to_json() for program in self.programs]} if self.programs else {}),
                 "weights": {
                     key: {
                         "bytes": sum(part.length for part in parts),
@@ -151,6 +166,7 @@ class Manifest:
             features=tuple(map(own_feature, root["features"])),
             limits={own_limit(name): value for name, value in root["limits"].items()},
             plans=tuple(map(_plan, root["plans"])),
+            programs=tuple(map(ProgramRecord.from_json, root.get("programs", ()))),
             weights={key: tuple(map(_part, item["parts"])) for key, item in root["weights"].items()},
             samples=tuple(map(_sample, root["samples"])),
             files={name: _file(item) for name, item in root["files"].items()},

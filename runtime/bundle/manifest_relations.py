@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .format import CHUNK, DIGEST, MANIFEST, is_file_name, plan_file, sample_file
-from .structure import Refusal, in_order, schema
-
-Path = tuple[str | int, ...]
+from .program_relations import check_programs
+from .shape_relations import Path, check_range, check_shapes
+from .structure import Refusal, in_order
 
 
 def check_manifest(manifest: Any) -> None:
@@ -28,7 +28,7 @@ def check_manifest(manifest: Any) -> None:
     _unique(manifest["outputs"], "outputs")
     for name in in_order(manifest["dynamic"]):
         check_range(manifest["dynamic"][name], ("dynamic", name))
-    _check_plans(manifest)
+    check_programs(manifest, _check_plans(manifest))
     _check_samples(manifest)
     _check_weights(manifest)
 
@@ -39,14 +39,8 @@ def _unique(ports: Iterable[Any], field: str) -> None:
         raise Refusal("names", "has a name twice", field)
 
 
-def check_range(sizes: Any, path: Path) -> None:
-    low, high, step = sizes["low"], sizes["high"], sizes["step"]
-    if step < 1 or high < low or (high - low) % step:
-        raise Refusal("range", "is no range: it has no size, or does not end with one", *path)
-
-
-def _check_plans(manifest: Any) -> None:
-    ports = {port["name"]: port for port in (*manifest["inputs"], *manifest["overridable"])}
+def _check_plans(manifest: Any) -> set[str]:
+    """Check the plans that are no stages, and return their keys."""
     seen: set[str] = set()
     for index, record in enumerate(manifest["plans"]):
         path: Path = ("plans", index)
@@ -59,19 +53,12 @@ def _check_plans(manifest: Any) -> None:
         for key in (record["key"], record.get("software", record["key"])):
             if plan_file(key) not in manifest["files"]:
                 raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
-        for name in in_order(record["shapes"]):
-            shape_path = (*path, "shapes", name)
-            if name not in ports:
-                raise Refusal("plan input", "is no input of the model", *shape_path)
-            if ports[name]["dtype"] not in schema()["dtypes"]:
-                raise Refusal("plan dtype", "has no element type that a device holds", *shape_path)
-            for dim in record["shapes"][name]:
-                if isinstance(dim, str) and dim not in manifest["dynamic"]:
-                    raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *shape_path)
+        check_shapes(manifest, record["shapes"], path)
+    return seen
 
 
 def _check_samples(manifest: Any) -> None:
-    keys = {record["key"] for record in manifest["plans"]}
+    keys = {record["key"] for record in (*manifest["plans"], *manifest.get("programs", ()))}
     for index, sample in enumerate(manifest["samples"]):
         path: Path = ("samples", index)
         if sample["plan"] not in keys:

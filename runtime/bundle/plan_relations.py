@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..plan.plan import MOST_ITERATIONS
 from .format import shader_file
-from .manifest_relations import Path, check_range
+from .program_relations import PlanUse, stage_uses
 from .ranges import Bounds, bounds_of
-from .structure import LARGEST, Refusal, schema
+from .shape_relations import Path, byte_bounds, check_range, size_bounds
+from .structure import Refusal, schema
 
 #: Where an output may lie otherwise than in its buffer
 _ALIASED = ("input", "output", "weight")
@@ -24,17 +26,26 @@ def check_plan(plan: Any, manifest: Any, key: str) -> None:
     """Raise :class:`Refusal` for the first relation that does not hold in the plan with a key of a manifest."""
     if plan["key"] != key:
         raise Refusal("plan key", "is another plan's", "key")
-    record = next(item for item in manifest["plans"] if key in (item["key"], item.get("software")))
-    _PlanCheck(plan, manifest, record).run()
+    _PlanCheck(plan, manifest, [*_plan_uses(manifest, key), *stage_uses(manifest, key)]).run()
+
+
+def _plan_uses(manifest: Any, key: str) -> Iterator[PlanUse]:
+    """Yield what the manifest asks of a plan that is the whole model."""
+    dtypes = {port["name"]: port["dtype"] for port in (*manifest["inputs"], *manifest["overridable"])}
+    for item in manifest["plans"]:
+        if key in (item["key"], item.get("software")):
+            inputs = {name: (dtypes[name], shape) for name, shape in item["shapes"].items()}
+            outputs = {port["name"]: (port["dtype"], None) for port in manifest["outputs"]}
+            yield PlanUse(inputs, outputs, manifest["dynamic"])
 
 
 class _PlanCheck:
     """The checks of one plan.  ``buffers`` has the size of every buffer that it may name."""
 
-    def __init__(self, plan: Any, manifest: Any, record: Any) -> None:
+    def __init__(self, plan: Any, manifest: Any, uses: Sequence[PlanUse]) -> None:
         self._plan = plan
         self._manifest = manifest
-        self._record = record
+        self._uses = uses
         self._symbols: dict[str, tuple[int, int]] = {}
         self._buffers: dict[str, Bounds] = {}
         self._begun: set[str] = set()  #: outputs that begin as an input
@@ -61,16 +72,7 @@ class _PlanCheck:
         self._check_facts()
 
     def _size(self, value: Any, *path: str | int) -> Bounds:
-        """Return the bounds of a size, which must not be negative for all values of the symbols."""
-        try:
-            bounds = bounds_of(value, self._symbols)
-        except ValueError as error:
-            raise Refusal("symbol", str(error), *path) from None
-        if bounds is None:
-            raise Refusal("overflow", "may be as large as 2 to the power of 53", *path)
-        if bounds[1] < 0:
-            raise Refusal("negative", "is negative", *path)
-        return bounds
+        return size_bounds(value, self._symbols, path)
 
     def _padded(self, size: Bounds) -> Bounds:
         low, high = (max((value + 15) // 16 * 16, 16) for value in size)
@@ -82,9 +84,10 @@ class _PlanCheck:
             check_range(symbol, path)
             if symbol["name"] in self._symbols:
                 raise Refusal("names", "is a symbol twice", *path)
-            declared = self._manifest["dynamic"].get(symbol["name"])
-            if declared is None or any(declared[name] != symbol[name] for name in ("low", "high", "step")):
-                raise Refusal("symbol range", "has another range in the manifest", *path)
+            for use in self._uses:
+                declared = use.ranges.get(symbol["name"])
+                if declared is None or any(declared[name] != symbol[name] for name in ("low", "high", "step")):
+                    raise Refusal("symbol range", "has another range in the manifest", *path)
             self._symbols[symbol["name"]] = (symbol["low"], symbol["high"])
         dims = {dim for port in self._plan["inputs"] for dim in port["shape"] if isinstance(dim, str)}
         for index, symbol in enumerate(self._plan["symbols"]):
@@ -96,29 +99,18 @@ class _PlanCheck:
             name = f"{kind}:{port['name']}"
             if name in self._buffers:
                 raise Refusal("names", "is a name twice", field, index)
-            bytes_: Bounds | None = (schema()["dtypes"][port["dtype"]],) * 2
-            for axis, dim in enumerate(port["shape"]):
-                size = self._size(dim, field, index, "shape", axis)
-                bytes_ = _product(bytes_, size)
-            if bytes_ is None:
-                raise Refusal("overflow", "has 2 to the power of 53 bytes or more", field, index)
-            self._buffers[name] = self._padded(bytes_)
+            self._buffers[name] = self._padded(byte_bounds(port, self._symbols, (field, index)))
 
     def _check_signature(self) -> None:
         """Check that inputs and outputs are those of the manifest."""
-        shapes, ports = self._record["shapes"], [*self._manifest["inputs"], *self._manifest["overridable"]]
-        dtypes = {port["name"]: port["dtype"] for port in ports}
-        if {port["name"] for port in self._plan["inputs"]} != set(shapes):
-            raise Refusal("signature", "has other inputs than the manifest says", "inputs")
-        for index, port in enumerate(self._plan["inputs"]):
-            if port["dtype"] != dtypes[port["name"]] or port["shape"] != shapes[port["name"]]:
-                raise Refusal("signature", "has another type or shape than the manifest says", "inputs", index)
-        outputs = {port["name"]: port["dtype"] for port in self._manifest["outputs"]}
-        if {port["name"] for port in self._plan["outputs"]} != set(outputs):
-            raise Refusal("signature", "has other outputs than the manifest says", "outputs")
-        for index, port in enumerate(self._plan["outputs"]):
-            if outputs[port["name"]] not in (None, port["dtype"]):
-                raise Refusal("signature", "has another type than the manifest says", "outputs", index)
+        for use in self._uses:
+            for field, ports in (("inputs", use.inputs), ("outputs", use.outputs)):
+                if {port["name"] for port in self._plan[field]} != set(ports):
+                    raise Refusal("signature", f"has other {field} than the manifest says", field)
+                for index, port in enumerate(self._plan[field]):
+                    dtype, shape = ports[port["name"]]
+                    if dtype not in (None, port["dtype"]) or shape not in (None, port["shape"]):
+                        raise Refusal("signature", "has another type or shape than the manifest says", field, index)
 
     def _check_weights(self) -> None:
         for index, weight in enumerate(self._plan["weights"]):
@@ -279,14 +271,6 @@ class _PlanCheck:
                 raise Refusal("facts", "names a tensor that is not there", "facts", "calls", index)
         if len(notes["calls"]) not in (0, calls):
             raise Refusal("notes", "has another number of calls than the plan", "notes", "calls")
-
-
-def _product(left: Bounds | None, right: Bounds) -> Bounds | None:
-    """Return the bounds of a product of sizes from 0 up, or None if it may be too large."""
-    if left is None:
-        return None
-    low, high = left[0] * max(right[0], 0), left[1] * right[1]
-    return None if high > LARGEST else (low, high)
 
 
 def _decoded(data: str) -> int:

@@ -15,9 +15,9 @@ from ..plan.plan import Plan, SourceRef
 from ..plan.record import record
 from . import plan as bundle_plan
 from .files import open_files
-from .format import shader_file
+from .format import plan_file, shader_file
 from .integrity import CheckedFiles, read_manifest
-from .manifest import Manifest, PlanRecord, SampleRecord
+from .manifest import Manifest, SampleRecord
 from .plan_relations import check_plan
 from .structure import read
 
@@ -50,15 +50,16 @@ class Bundle:
         self.manifest: Manifest = read_manifest(self._files)
         self._checked = CheckedFiles(self._files, self.manifest.files)
 
-    def plan(self, record: PlanRecord) -> Plan:
+    def plan(self, key: str) -> Plan:
         """Return one of the manifest's plans with its shader texts; its sources are ranges of the weights' files."""
-        content = self._checked.read(record.file)
+        name = plan_file(key)
+        content = self._checked.read(name)
         try:
             root = read(content, "plan")
-            check_plan(root, self.manifest.content, record.key)
+            check_plan(root, self.manifest.content, key)
             return bundle_plan.decode(root, self._shader, self.manifest.weights)
         except ValueError as error:
-            raise BundleError(f"'{record.file}': {error}") from None
+            raise BundleError(f"'{name}': {error}") from None
 
     def _shader(self, key: str) -> str:
         name = shader_file(key)
@@ -91,9 +92,8 @@ class Bundle:
     def check_all(self, progress: Progress | None = None) -> None:
         """Check every byte of every file, and that all plans and samples can be read."""
         self._checked.check_all(progress or (lambda what, done, total: None))
-        for plan in self.manifest.plans:
-            self.plan(plan)
-            self.plan(plan.for_software())
+        for key in self.manifest.plan_keys:
+            self.plan(key)
         for sample in self.manifest.samples:
             self.sample(sample)
 

@@ -105,9 +105,14 @@ def _check(kind: str) -> Check:
     return _BUILT_IN[kind] if kind in _BUILT_IN else _check_of(schema()["types"][kind])
 
 
+def _named(kind: str) -> Check:
+    """Return the check of a type by its name, looked up when it is used: a type may be part of itself."""
+    return lambda value: _check(kind)(value)
+
+
 def _check_of(form: Any) -> Check:
     if isinstance(form, str):
-        return _check(form)
+        return _BUILT_IN[form] if form in _BUILT_IN else _named(form)
     if "record" in form:
         return _record(form["record"], form.get("optional", {}))
     if "kinds" in form:

@@ -28,6 +28,7 @@ from .integrity import digest_line
 from .manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
 from .manifest_relations import check_manifest
 from .plan_relations import check_plan
+from .program import ProgramRecord
 from .structure import Refusal, read
 from .zip import write_zip
 
@@ -57,6 +58,7 @@ class BundleWriter:
         self._data_room = weights_file_bytes - min(_HEADER_ROOM, weights_file_bytes // 2)
         self._files: dict[str, FileRecord] = {}
         self._plans: list[PlanRecord] = []
+        self._programs: list[ProgramRecord] = []
         self._samples: list[SampleRecord] = []
         self._weights: dict[str, list[tuple[int, int]]] = {}  #: key -> (file number, position among its parts)
         self._places: dict[tuple[int, int], Part] = {}  #: (file number, position) -> where that part is
@@ -102,13 +104,27 @@ class BundleWriter:
 
     def add_plan(self, plan: Plan, shapes: Mapping[str, Sequence[int | str]], software: Plan | None = None) -> None:
         """Write a plan whose weights were added, and its shaders; ``software`` is the same for adapters on the CPU."""
-        for each in (plan,) if software is None or software.key == plan.key else (plan, software):
-            for kernel in each.kernels:
-                if shader_file(kernel.key) not in self._files:
-                    self._write(shader_file(kernel.key), [kernel.wgsl.encode()])
-            self._write(plan_file(each.key), [bundle_plan.encode(each)])
+        self._write_plan(plan)
+        if software is not None:
+            self._write_plan(software)
         sizes = {name: tuple(dims) for name, dims in shapes.items()}
         self._plans.append(PlanRecord(plan.key, plan_file(plan.key), sizes, None if software is None else software.key))
+
+    def add_program(self, program: ProgramRecord, plans: Mapping[str, Plan]) -> None:
+        """Write the stages of a program, whose ``plans`` by key have weights that were added, and their shaders."""
+        for stage in program.stages:
+            for key in (stage.key, stage.software):
+                if key is not None:
+                    self._write_plan(plans[key])
+        self._programs.append(program)
+
+    def _write_plan(self, plan: Plan) -> None:
+        if plan_file(plan.key) in self._files:
+            return
+        for kernel in plan.kernels:
+            if shader_file(kernel.key) not in self._files:
+                self._write(shader_file(kernel.key), [kernel.wgsl.encode()])
+        self._write(plan_file(plan.key), [bundle_plan.encode(plan)])
 
     def add_sample(
         self, key: str, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], tolerance: float
@@ -134,10 +150,15 @@ class BundleWriter:
         self._flush()
         weights = {key: tuple(self._places[place] for place in places) for key, places in self._weights.items()}
         manifest = Manifest(
-            plans=tuple(self._plans), samples=tuple(self._samples), weights=weights, files=self._files, **facts
+            plans=tuple(self._plans),
+            programs=tuple(self._programs),
+            samples=tuple(self._samples),
+            weights=weights,
+            files=self._files,
+            **facts,
         )
         content = manifest.to_bytes()
-        self._check(content)
+        self._check(content, manifest.plan_keys)
         self._write(MANIFEST, [content], listed=False)
         self._write(DIGEST, [digest_line(content)], listed=False)
         try:
@@ -146,13 +167,13 @@ class BundleWriter:
             raise InputError(f"cannot write '{self._target}': {error.strerror or error}") from None
         return manifest
 
-    def _check(self, content: bytes) -> None:
+    def _check(self, content: bytes, plan_keys: Sequence[str]) -> None:
         """Check the manifest and the plans as readers do."""
         name = MANIFEST
         try:
             manifest = read(content, "manifest")
             check_manifest(manifest)
-            for key in {key for plan in self._plans for key in (plan.key, plan.software) if key is not None}:
+            for key in plan_keys:
                 name = plan_file(key)
                 check_plan(read((self._folder / name).read_bytes(), "plan"), manifest, key)
         except Refusal as refusal:

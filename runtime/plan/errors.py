@@ -227,7 +227,7 @@ class ShapeError(ShaderloomError, onnxruntime.InvalidArgument, onnxruntime.Runti
 class NotKnownError(ShapeError):
     """A value that must be known while compiling is computed from elements of the inputs: a later stage knows it."""
 
-    remedy = "a session computes it first and compiles the rest then; for a bundle make it a constant of the model"
+    remedy = "a session computes it first and compiles the rest then, and so does a bundle in stages"
 
 
 class InputError(ShaderloomError, ValueError, onnxruntime.InvalidArgument):

@@ -88,6 +88,7 @@ export interface RunOptions<Location extends keyof Located = "cpu"> {
   /**
    * Write outputs that begin as an input (`plan.states`, like caches of keys and values with spare capacity) to the
    * GPUBuffer that is fed for it, in place of a copy; with `location` "gpu" the output is that buffer. Default: false.
+   * Programs of several steps refuse it.
    */
   inPlace?: boolean;
   /** Ends the wait at once, which rejects with the signal's reason; work that the device has goes on. */
@@ -118,6 +119,47 @@ export interface PlanRecord {
   software?: string;
 }
 
+/** Part of a program, as docs/guide/bundles.md specifies it. */
+export type Step = StageStep | ReadStep | AliasStep | BranchStep;
+
+export interface StageStep {
+  kind: "stage";
+  plan: string;
+  software?: string;
+  inputs: string[];
+  /** Inputs of the plan that have as many rows as a symbol says, and no elements. */
+  sizes: Record<string, string>;
+  outputs: PlanPort[];
+}
+
+export interface ReadStep {
+  kind: "read";
+  value: string;
+  symbols: string[];
+}
+
+export interface AliasStep {
+  kind: "alias";
+  value: string;
+  source: string;
+}
+
+export interface BranchStep {
+  kind: "branch";
+  condition: string;
+  true: Step[];
+  false: Step[];
+}
+
+/** The steps of a model that is no single plan, for inputs of these shapes. */
+export interface Program {
+  key: string;
+  shapes: Record<string, Dimension[]>;
+  /** The sizes that the integers which a run reads may have. */
+  ranges: Record<string, SizeRange>;
+  steps: Step[];
+}
+
 /** manifest.json, as docs/guide/bundles.md specifies it. */
 export interface Manifest {
   format: string;
@@ -132,6 +174,7 @@ export interface Manifest {
   features: GPUFeatureName[];
   limits: Record<string, number>;
   plans: PlanRecord[];
+  programs?: Program[];
   weights: Record<string, { bytes: number; parts: { file: string; offset: number; length: number }[] }>;
   samples: { plan: string; file: string; tolerance: number }[];
   files: Record<string, { size: number; sha256: string[] }>;
@@ -185,13 +228,16 @@ export interface Sample {
   tolerance: number;
 }
 
-/** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. */
+/**
+ * A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. Runs of programs
+ * wait for the one before.
+ */
 export interface Session {
   readonly manifest: Manifest;
   readonly device: GPUDevice;
   readonly inputs: Port[];
   readonly outputs: Port[];
-  /** The input shapes of each plan. */
+  /** The input shapes of each plan, and those of each program behind them. */
   readonly shapes: Record<string, Dimension[]>[];
   /** Resolves with a readable reason when the device is lost. */
   readonly lost: Promise<string>;
@@ -202,7 +248,7 @@ export interface Session {
   ): Promise<Record<string, Located[Location]>>;
   /** Needs the feature timestamp-query, which a session's own device has where the GPU offers it. */
   profile(feeds: Feeds): Promise<CallTime[]>;
-  /** Fetch and compile ahead of the first run: the plan of an index, or all. */
+  /** Fetch and compile ahead of the first run: the plan, or the stages of the program, at an index, or all. */
   prepare(index?: number): Promise<Plan[]>;
   shader(kernel: Kernel): Promise<string>;
   sample(index?: number): Promise<Sample>;

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,15 @@ from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.writer import BundleWriter
 from ..runtime.execution.requirements import check_limits, requirements
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
-from ..runtime.plan.errors import InputError, NotKnownError, ShaderloomError, UnsupportedError
+from ..runtime.plan.errors import InputError, NotKnownError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
+from ..runtime.plan.size_range import SizeRange, read_ranges
 from ..version import __version__
 
 if TYPE_CHECKING:
-    pass
+    from ..compiler.options import Limits
+    from ..compiler.passes.lowering import CompilationUnit
 
 #: largest difference of a sample's outputs, relative to the largest expected magnitude
 TOLERANCE = 1e-4
@@ -60,6 +63,7 @@ def compile_bundle(
     *,
     shapes: Sequence[Shapes] = (),
     dynamic: Dynamic | str | None = None,
+    ranges: Dynamic | None = None,
     target: str = "web",
     software: bool | None = None,
     as_zip: bool = False,
@@ -77,6 +81,10 @@ def compile_bundle(
     compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample`` runs
     the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps
     inputs and outputs.
+
+    A model that is no single plan becomes a program: its stages are compiled for ``ranges`` of the integers that a run
+    reads, by the names of their values, (low, high) each; without one for 0 to the most that is possible or that fits
+    the target.
 
     ``precision="float16"`` stores weights and tensors as halves where they fit: what they reach is found with numpy, on
     the same inputs (see docs/guide/precision.md).  So is what a model that declares float16 itself reaches on
@@ -100,24 +108,16 @@ def compile_bundle(
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
             for variant, values in zip(variants, feeds, strict=True):
                 for profile in profiles:
-                    opened.calibrate_on_host(variant.shapes, profile, values, variant.key)
+                    with suppress(NotKnownError):  # of several stages nothing is measured: none is in half precision
+                        opened.calibrate_on_host(variant.shapes, profile, values, variant.key)
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(Path(path), as_zip=as_zip, progress=report) as writer:
-            plans, alternatives = [], []
-            for variant in variants:
-                report(f"compiling for {variant.key}", 0, 0)
-                plan = _compile(opened, variant, compiled_for, writer)
-                plans.append(plan)
-                other = plan if compiled_for.is_software else None
-                if software and other is None:
-                    report(f"compiling for {variant.key} on software adapters", 0, 0)
-                    other = _compile(opened, variant, replace(compiled_for, kind="cpu"), writer)
-                    alternatives.append(other)
-                writer.add_plan(plan, variant.key.to_json(), other)
+            bundled = _Bundled(opened, compiled_for, writer, software=software, report=report)
+            keys = [bundled.add(variant, read_ranges(ranges or {})) for variant in variants]
             if sample:
-                _add_samples(opened, variants, plans, writer, feeds, device, report)
-            return writer.finish(**_facts(opened, [*plans, *alternatives], compiled_for, target))
+                _add_samples(opened, variants, keys, writer, feeds, device, report)
+            return writer.finish(**_facts(opened, bundled.plans, compiled_for, target))
     finally:
         opened.close()
 
@@ -147,38 +147,59 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
     return variants
 
 
-def _compile(model: Model, variant: _Variant, profile: DeviceProfile, writer: BundleWriter) -> Plan:
-    """Compile one variant and add its weights to the bundle.
+class _Bundled:
+    """The plans that are compiled into a bundle, for one target.
 
-    Raises :class:`UnsupportedError` for what is no single plan, and :class:`LimitError` for what needs another target.
+    With ``software`` there is one more of each, for adapters that compute on the CPU.
     """
-    from ..compiler.driver import compile_unit
 
-    compilation = replace(model.compilation(profile), keep_weight=writer.add_weight)
-    try:
-        plan = compile_unit(model.unit(variant.shapes, variant.key), compilation).plan
-    except (NotKnownError, UnsupportedError) as error:
-        raise _refusal(model, variant, error) from error
-    check_limits(plan, profile)
-    return plan
+    def __init__(
+        self, model: Model, profile: DeviceProfile, writer: BundleWriter, *, software: bool, report: Progress
+    ) -> None:
+        self._model = model
+        self._profile = profile
+        self._writer = writer
+        self._software = software
+        self._report = report
+        self.plans: list[Plan] = []
 
+    def add(self, variant: _Variant, ranges: Mapping[str, SizeRange]) -> str:
+        """Add the plan of a variant to the bundle, or else its program, and return its key.
 
-def _refusal(model: Model, variant: _Variant, error: ShaderloomError) -> ShaderloomError:
-    """Return the error, or one that lists every node that prevents the model from being a single plan."""
-    from ..compiler.staging.partial_compile import survey
+        Raises the compiler's refusals of what is neither, and :class:`LimitError` for what needs another target.
+        """
+        model, key = self._model, variant.key
+        self._report(f"compiling for {key}", 0, 0)
+        try:
+            plan, software = self._compile(lambda: model.unit(variant.shapes, key), model.limits)
+        except (NotKnownError, UnsupportedError):
+            from .program_compile import ProgramCompiler
 
-    try:
-        errors = survey(model.imported, variant.shapes, model.limits)
-    except ShaderloomError:
-        return error
-    if len(errors) < 2:
-        return error
-    listed = "; ".join(f"{each.origin}: {each.reason}" for each in errors)
-    return UnsupportedError(
-        f"a bundle is compiled ahead of time, which {len(errors)} nodes prevent: {listed}",
-        origin=errors[0].origin,
-        hint=NotKnownError.remedy,
-    )
+            compiler = ProgramCompiler(model, key, variant.shapes, ranges)
+            program = compiler.compile(self._compile)
+            self._writer.add_program(program, compiler.plans)
+            self.plans += compiler.plans.values()
+            return program.key
+        if ranges:
+            raise InputError("the model reads no integers in its runs, for which there are ranges")
+        self._writer.add_plan(plan, key.to_json(), software)
+        self.plans += [plan] if software is None or software is plan else [plan, software]
+        return plan.key
+
+    def _compile(self, unit: Callable[[], CompilationUnit], limits: Limits) -> tuple[Plan, Plan | None]:
+        """Return the plan of a unit, of which each call of ``unit`` gives a new one, and that for software adapters."""
+        plan = self._compile_for(self._profile, unit(), limits)
+        if self._profile.is_software:
+            return plan, plan
+        return plan, self._compile_for(replace(self._profile, kind="cpu"), unit(), limits) if self._software else None
+
+    def _compile_for(self, profile: DeviceProfile, unit: CompilationUnit, limits: Limits) -> Plan:
+        from ..compiler.driver import compile_unit
+
+        compilation = replace(self._model.compilation(profile), keep_weight=self._writer.add_weight, limits=limits)
+        plan = compile_unit(unit, compilation).plan
+        check_limits(plan, profile)
+        return plan
 
 
 def _sample_feeds(
@@ -204,7 +225,7 @@ def _sample_feeds(
 def _add_samples(
     model: Model,
     variants: Sequence[_Variant],
-    plans: Sequence[Plan],
+    keys: Sequence[str],
     writer: BundleWriter,
     inputs: Sequence[dict[str, np.ndarray]],
     device: Any,
@@ -223,10 +244,10 @@ def _add_samples(
         progress=report,
     ) as session:
         names = [port.name for port in session.get_outputs()]
-        for variant, plan, feeds in zip(variants, plans, inputs, strict=True):
+        for variant, key, feeds in zip(variants, keys, inputs, strict=True):
             report(f"running a sample of {variant.key}", 0, 0)
             results = session.run(names, feeds)
-            writer.add_sample(plan.key, feeds, dict(zip(names, results)), tolerance)
+            writer.add_sample(key, feeds, dict(zip(names, results)), tolerance)
 
 
 def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: str) -> dict[str, Any]:

@@ -77,13 +77,18 @@ def parse_dynamic(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | s
         return "auto"
     if texts in (["auto"], ["off"]):
         return texts[0]
-    dynamic = {}
-    for name, value in parse_pairs(texts, "--dynamic").items():
+    return parse_ranges(texts, "--dynamic")
+
+
+def parse_ranges(texts: Sequence[str] | None, option: str) -> dict[str, tuple[int, ...]]:
+    """Parse the bounds of an ``option``, (low, high) or with a step as third; raise :class:`InputError` for others."""
+    ranges = {}
+    for name, value in parse_pairs(texts, option).items():
         if not re.fullmatch(r"\d{1,18}:\d{1,18}(:\d{1,18})?", value):
             hint = "write it like sequence=1:4096, or height=64:512:4 for the multiples of 4"
-            raise InputError(f"--dynamic {name}={value} is not a range", hint=hint)
-        dynamic[name] = tuple(map(int, value.split(":")))
-    return dynamic
+            raise InputError(f"{option} {name}={value} is not a range", hint=hint)
+        ranges[name] = tuple(map(int, value.split(":")))
+    return ranges
 
 
 def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:

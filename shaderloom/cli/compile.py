@@ -16,11 +16,12 @@ from .common import (
     format_bytes,
     parse_dynamic,
     parse_pairs,
+    parse_ranges,
     parse_shapes,
     print_json,
     unreadable,
 )
-from .options import DeviceOption, DynamicOption, JsonOption, ModelArgument, OptionGroup, StorageOptions
+from .options import DeviceOption, DynamicOption, JsonOption, ModelArgument, OptionGroup, RangeOption, StorageOptions
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def command(
         ),
     ] = None,
     dynamic: DynamicOption = None,
+    ranges: RangeOption = None,
     storage: StorageOptions,
     inputs: Annotated[
         list[str] | None,
@@ -88,6 +90,8 @@ def command(
 
       shaderloom compile squeezenet.onnx -o half.shaderbundle --f16 --input input=picture.npy
 
+      shaderloom compile detector.onnx -o detector.shaderbundle --range boxes=0:300
+
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
     """
     from ..bundles.compile import compile_bundle
@@ -98,6 +102,7 @@ def command(
             output,
             shapes=split_shapes(shapes),
             dynamic=parse_dynamic(dynamic),
+            ranges=parse_ranges(ranges, "--range"),
             sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
             device=device,
             options=storage.storage,
@@ -108,11 +113,17 @@ def command(
     if as_json:
         print_json(summary)
         return
+    plans = count_text(len(manifest.plan_keys), "plan")
+    if manifest.programs:
+        plans = f"{count_text(len(manifest.programs), 'program')} of {plans}"
     echo(
-        f"{output}: {count_text(len(manifest.plans), 'plan')}, {count_text(summary['shaders'], 'shader')}, "
+        f"{output}: {plans}, {count_text(summary['shaders'], 'shader')}, "
         f"{count_text(summary['weights'], 'weight')} "
         f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
     )
+    for program in manifest.programs:
+        for name, sizes in program.ranges.items():
+            echo(f"  {name}: {sizes}")
 
 
 def _summary(output: Path, manifest: Manifest) -> dict[str, Any]:
@@ -120,6 +131,14 @@ def _summary(output: Path, manifest: Manifest) -> dict[str, Any]:
         "path": str(output),
         "target": manifest.target,
         "plans": [{name: list(dims) for name, dims in plan.shapes.items()} for plan in manifest.plans],
+        "programs": [
+            {
+                "shapes": {name: list(dims) for name, dims in program.shapes.items()},
+                "stages": sum(1 for _ in program.stages),
+                "ranges": {name: sizes.to_json() for name, sizes in program.ranges.items()},
+            }
+            for program in manifest.programs
+        ],
         "shaders": sum(name.startswith("shaders/") for name in manifest.files),
         "weights": len(manifest.weights),
         "weight_bytes": sum(part.length for parts in manifest.weights.values() for part in parts),

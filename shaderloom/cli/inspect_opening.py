@@ -72,7 +72,7 @@ class Opening:
 
         if self.web:  # several steps need a device of this machine
             return of_one_plan(self.inputs.shapes)
-        inspected = OnePlanDecision(opened).attempt(of_one_plan, self.inputs.shapes, has_cpu=True)
+        inspected = OnePlanDecision(opened, has_steps=True).attempt(of_one_plan, self.inputs.shapes, has_cpu=True)
         return inspected or self.view(path, options).largest()
 
     def view(self, path: Path, options: dict[str, Any]) -> ProgramView:

@@ -29,6 +29,15 @@ DynamicOption = Annotated[
         "NAME=LOW:HIGH keeps a named dimension symbolic; repeatable.",
     ),
 ]
+RangeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--range",
+        metavar="NAME=LOW:HIGH[:STEP]",
+        help="Range of an integer that runs read, of a model in several stages; repeatable. "
+        "Default: 0 to the most that is possible, or that fits the target.",
+    ),
+]
 RepeatOption = Annotated[int, typer.Option("--repeat", min=1, help="Number of runs; medians are shown.")]
 
 KernelOption = Annotated[

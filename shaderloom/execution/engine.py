@@ -34,7 +34,7 @@ from .plan_bound import DEFAULT_PLANS
 from .plan_source import PlanSource, requested_shapes
 from .resources import DeviceResources
 from .shape_plans import ShapePlans
-from .steps import Env, Observer, PlanStep, RunRecord, host_targets
+from .steps import Env, Observer, PlanStep, RunRecord, StepProgram, host_targets
 from .values import RuntimeValue
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class WgpuEngine:
 
     ``plans`` are kept loaded (:mod:`.plan_bound`); the least recently used is evicted, its weights stay.
     ``cpu_options`` are the session options of the provider cpu, which runs the nodes that the compiler refuses; None
-    disables it.  The other options are those of :class:`DeviceResources`.
+    disables it.  ``open_program`` gives the program of a source that is no model.  The other options are those of
+    :class:`DeviceResources`.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class WgpuEngine:
         use_native: bool | None = None,
         cpu_options: Mapping[str, Any] | None = None,
         poison: bool = False,
+        open_program: Callable[[DeviceResources], StepProgram] | None = None,
     ) -> None:
         self.source = source
         self.model: Model | None = source.as_model()
@@ -71,7 +73,8 @@ class WgpuEngine:
         self.stats = self.resources.stats
         if self.model is not None:
             self.stats.refused_ranges = self.model.sizes.refusals
-        self._decision = OnePlanDecision(source)
+        self._open_program = open_program
+        self._decision = OnePlanDecision(source, has_steps=self.model is not None or open_program is not None)
         calibration = None if self.model is None else self.model.calibration
         self._calibrator: Calibrator | None = None  #: None where plans do not depend on magnitudes
         if self.model is not None and calibration is not None:
@@ -80,7 +83,7 @@ class WgpuEngine:
         self.ran_steps = self._decision.never  #: the latest run takes several steps, or every run does
         self.watch = OverflowWatch(source.header, self.resources)
         self._limit = plans
-        self._program: Program | None = None
+        self._program: StepProgram | None = None
         self._lock = threading.RLock()
         self._closed = False
 
@@ -233,27 +236,38 @@ class WgpuEngine:
         self._check_open()
         self.ran_steps = True
         start = time.perf_counter()
-        results = self.program.run(feeds, targets, record)
+        results = self._steps.run(feeds, targets, record)
         self._note_run(start, record)
         return results
 
     @property
-    def program(self) -> Program:
+    def _steps(self) -> StepProgram:
         """The program of several steps; created on first access."""
-        from .program import Program
-
         with self._lock:
             if self._program is None:
-                assert self.model is not None, "a bundle is one plan for each of its shapes"
-                self._program = Program(
-                    self.model, self.resources, self.cpu_options, plans=self._limit, calibrate=self.calibrate
-                )
+                create = self._open_program or self._program_of_model
+                self._program = create(self.resources)
             return self._program
+
+    @property
+    def program(self) -> Program:
+        """The program of a model, whose steps are chosen while they run."""
+        from .program import Program
+
+        program = self._steps
+        assert isinstance(program, Program), "the steps of a bundle were chosen when it was compiled"
+        return program
+
+    def _program_of_model(self, resources: DeviceResources) -> Program:
+        from .program import Program
+
+        assert self.model is not None, "what is no model has a program of its own"
+        return Program(self.model, resources, self.cpu_options, plans=self._limit, calibrate=self.calibrate)
 
     def plans(self) -> list[Plan]:
         """Return the plans of the last run: one, or the program's loaded plans in the order of last use."""
         if self.ran_steps:
-            return self.program.plans()
+            return self._steps.plans()
         return [] if self.last is None else [self.last.compiled.plan]
 
     def placement(self) -> list[Placement]:

@@ -28,9 +28,11 @@ class OnePlanDecision:
     the cpu.
     """
 
-    def __init__(self, source: PlanSource) -> None:
+    def __init__(self, source: PlanSource, *, has_steps: bool) -> None:
+        """Prepare a decision; ``has_steps`` says whether there is a program where there is no plan."""
         self.never = source.header.refused > 0  #: the compiler cannot read some nodes: no shapes give one plan
-        self._has_steps = source.as_model() is not None
+        self._has_steps = has_steps
+        self._generalises = source.as_model() is not None  #: shapes that are refused speak for others
         self._in_steps: set[Shapes] = set()
         self._was_one = False
         self._refused = 0  #: shapes for which it is none, on whatever device
@@ -49,7 +51,7 @@ class OnePlanDecision:
         """
         if self.never:
             return None
-        if self._refused >= REFUSED_SHAPES and not self._was_one:
+        if self._generalises and self._refused >= REFUSED_SHAPES and not self._was_one:
             return None
         if self._in_steps and tuple(shapes.items()) in self._in_steps:
             return None

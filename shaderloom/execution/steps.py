@@ -79,6 +79,20 @@ class Step(Protocol):
     def close(self) -> None: ...
 
 
+class StepProgram(Protocol):
+    """Runs a model in several steps."""
+
+    def run(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
+        """Return outputs by name; see :meth:`Executor.run`."""
+        ...
+
+    def plans(self) -> list[Plan]:
+        """Return the loaded plans of stages."""
+        ...
+
+    def close(self) -> None: ...
+
+
 def host_targets(header: ModelHeader) -> dict[str, Target]:
     """Return the host as the location of every output of a model."""
     return {port.name: "cpu" for port in header.outputs}

@@ -8,9 +8,10 @@ import numpy as np
 
 from ..notices import notify
 from ..runtime.device.device import Device
+from ..runtime.execution.attachment import Target
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import FLOAT16, FLOAT16_LARGEST, DType, from_numpy
-from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.errors import InputError, UnsupportedError
 from ..runtime.plan.facts import PLAIN, ValueFacts
 from ..runtime.plan.record import record
 
@@ -112,6 +113,25 @@ class RuntimeValue:
             array = self.read()
             return (dtype.name, array.shape, array.tobytes())
         return f"{dtype.name}{self.facts}", self.shape
+
+
+def deliver(name: str, value: RuntimeValue, target: Target, device: Device) -> Any:
+    """Return a result of several steps at the location that the caller selected.
+
+    Raises :class:`InputError` for one that no device holds and that is to stay on it.
+    """
+    if isinstance(target, Tensor):
+        if value.tensor is not target:
+            target.update(value.read())
+        return target
+    if target == "cpu":
+        host = value.read()
+        return np.array(host, order="C") if isinstance(host, np.ndarray) and value.maker != "wgpu" else host
+    if value.tensor is not None and value.maker == "wgpu" and not value.is_wide:
+        return value.tensor
+    if value.dtype is None:
+        raise InputError("a value of this type cannot stay on a device", tensor=name)
+    return Tensor.from_numpy(value.read(), device)
 
 
 def narrowed(array: np.ndarray, *, warn_as: str = "") -> np.ndarray:

@@ -86,24 +86,29 @@ def inspect_bundle(path: Path, shapes: Shapes, kind: str = "unknown") -> Inspect
     """Select one of a bundle's plans: that for ``shapes``, or the first, with the choices for an adapter of this
     ``kind``.
 
-    Raises :class:`InputError` if there is none.
+    Of a program it is the stage of the most calls.  Raises :class:`InputError` if there is none.
     """
+    from ..runtime.bundle.manifest import PlanRecord
+    from ..runtime.bundle.program import ProgramRecord, StageStep
     from ..runtime.bundle.reader import Bundle
 
     with Bundle(path) as bundle:
         manifest = bundle.manifest
         wanted = {name: tuple(shape) for name, shape in shapes.items()}
-        for record in manifest.plans:
+        records: list[PlanRecord | ProgramRecord] = [*manifest.plans, *manifest.programs]
+        for record in records:
             if all(_fits(record.shapes.get(name), shape, manifest.dynamic) for name, shape in wanted.items()):
                 break
         else:
             listed = "; ".join(
-                ", ".join(f"{name}={'x'.join(map(str, dims))}" for name, dims in record.shapes.items())
-                for record in manifest.plans
+                ", ".join(f"{name}={'x'.join(map(str, dims))}" for name, dims in each.items())
+                for each in manifest.shapes
             )
             raise InputError("the bundle has no plan for these shapes", hint=f"it has {listed}")
         profile = DeviceProfile(kind, manifest.target, frozenset(manifest.features), dict(manifest.limits))
-        plan = bundle.plan(record.for_software() if profile.is_software else record)
+        stages: list[PlanRecord | StageStep] = [record] if isinstance(record, PlanRecord) else [*record.stages]
+        keys = [(stage.software if profile.is_software else None) or stage.key for stage in stages]
+        plan = max(map(bundle.plan, keys), key=lambda each: len(each.calls))
         facts = {
             "kind": "bundle",
             "name": path.name,

@@ -61,10 +61,11 @@ const dimsText = (dims) => dims.join("×") || "scalar";
 const shapesText = (shapes) => Object.entries(shapes).map(([name, dims]) => `${name} ${dimsText(dims)}`).join(", ");
 const times = (number, one) => `${number} ${one}${number === 1 ? "" : "s"}`;
 
-/** The sample of the current plan, or -1. */
+/** The sample of the current plan or program, or -1. */
 function sampleIndex() {
-  const { key } = session.manifest.plans[current];
-  return session.manifest.samples.findIndex((sample) => sample.plan === key);
+  const { plans, programs = [], samples } = session.manifest;
+  const { key } = [...plans, ...programs][current];
+  return samples.findIndex((sample) => sample.plan === key);
 }
 
 // -- the sample -------------------------------------------------------------------------------------------------------
@@ -139,12 +140,13 @@ async function timeRuns() {
 // -- kernels ----------------------------------------------------------------------------------------------------------
 
 async function listKernels() {
-  const plan = (await session.prepare(current))[0];
-  const calls = plan.commands.flatMap((command) => command.calls);
+  const plans = await session.prepare(current);
+  const calls = plans.flatMap((plan) => plan.commands).flatMap((command) => command.calls);
+  const kernels = [...new Map(plans.flatMap((plan) => plan.kernels).map((kernel) => [kernel.key, kernel])).values()];
   const { nodes: total } = session.manifest;
   $("kernels-note").textContent =
-    `${times(calls.length, "call")} of ${times(plan.kernels.length, "kernel")} stand for ${times(total, "ONNX node")}.`;
-  const items = plan.kernels.map((kernel) => {
+    `${times(calls.length, "call")} of ${times(kernels.length, "kernel")} stand for ${times(total, "ONNX node")}.`;
+  const items = kernels.map((kernel) => {
     const own = calls.filter((call) => call.kernel === kernel.key);
     const nodes = [...new Set(own.flatMap((call) => call.origins ?? []))];
     const labels = [...new Set(own.map((call) => call.label).filter(Boolean))];

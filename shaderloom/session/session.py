@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,7 +16,8 @@ from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..execution.plan_bound import DEFAULT_PLANS
 from ..execution.plan_source import PlanSource
-from ..execution.resources import SessionStats
+from ..execution.resources import DeviceResources, SessionStats
+from ..execution.steps import StepProgram
 from ..model.compiled import Progress
 from ..model.feeds import Dynamic, check_feeds, static_shapes
 from ..model.foreign import refuse_foreign
@@ -171,9 +172,20 @@ class InferenceSession(OrtSession):
         checked: bool | None,
         use_native: bool | None,
         preferred_output_location: str | Mapping[str, str] | None = None,
+        open_program: Callable[[DeviceResources], StepProgram] | None = None,
     ) -> None:
-        """Initialise a session whose plans do not come from a model file, in place of the constructor."""
-        self._engine = WgpuEngine(source, open_device(device), plans=plans, checked=checked, use_native=use_native)
+        """Initialise a session whose plans do not come from a model file, in place of the constructor.
+
+        ``open_program`` gives the program where there is no plan.
+        """
+        self._engine = WgpuEngine(
+            source,
+            open_device(device),
+            plans=plans,
+            checked=checked,
+            use_native=use_native,
+            open_program=open_program,
+        )
         self._complete(source.header, ("wgpu",), SessionOptions(), preferred_output_location)
 
     def _complete(

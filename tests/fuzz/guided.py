@@ -177,8 +177,8 @@ def _open_bundle(folder: Path) -> Attempt:
         path.write_bytes(data)
         try:
             with Bundle(path) as bundle:
-                for record in bundle.manifest.plans:
-                    bundle.plan(record)
+                for key in bundle.manifest.plan_keys:
+                    bundle.plan(key)
                 bundle.check_all()
         except InternalError:
             raise

@@ -160,6 +160,29 @@ def cache_feeds() -> tuple[dict[str, np.ndarray], np.ndarray]:
     return fed | {"place": np.array([5, 2])}, present
 
 
+#: A model in stages: a count that is read, a condition, and an output that is a constant
+STEPS = """
+<ir_version: 8, opset_import: ["" : 17]>
+steps (float[5, 40] x, bool c, float[n, 3] w) => (int64[2, m] y, float[k] z, float[2] two, float[n, 3] e)
+<float[2] two = {1.5, -2.0}> {
+    e = Exp(w)
+    y = NonZero(x)
+    t = Transpose(y)
+    v = GatherND(x, t)
+    z = If (c) < then_branch = a () => (float[p] r) { r = Exp(v) },
+                 else_branch = b () => (float[q] r) { r = Concat<axis = 0>(v, v) } >
+}
+"""
+
+
+def steps_bundle(path: Path, **options: Any) -> Path:
+    """Compile the model in stages, for 1 to 9 rows of an input."""
+    model = onnx.parser.parse_model(STEPS)
+    shapes = [{"x": (5, 40), "c": (), "w": (2, 3)}]
+    compile_bundle(model, path, shapes=shapes, dynamic={"n": (1, 9)}, **options)
+    return path
+
+
 #: A quantised model that gathers rows
 QUANTISED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -174,9 +197,9 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
-    with repeated calls, and one with a state.
+    with repeated calls, one with a state, and one with a program.
     """
-    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache")
+    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps")
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -187,4 +210,5 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     product_bundle(paths["software"], 8, as_zip=as_zip)
     recurrent_bundle(paths["recurrent"], as_zip=as_zip)
     cache_bundle(paths["cache"], as_zip=as_zip)
+    steps_bundle(paths["steps"], as_zip=as_zip)
     return paths

@@ -34,7 +34,10 @@ class Seed:
     @classmethod
     def of(cls, folder: Path, number: int = 0) -> Seed:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        return cls(manifest, json.loads((folder / manifest["plans"][number]["file"]).read_bytes()))
+        plans = [plan["key"] for plan in manifest["plans"]]
+        for program in manifest.get("programs", ()):
+            plans += [step["plan"] for step in program["steps"] if step["kind"] == "stage"]
+        return cls(manifest, json.loads((folder / plan_file(plans[number])).read_bytes()))
 
     @property
     def key(self) -> str:
@@ -281,6 +284,114 @@ def _named_as_prototypes(root: Any) -> None:
     """Both ends of a state have names that objects of JavaScript have."""
     root["states"] = [{"output": "__proto__", "input": "constructor"}]
 
+
+STEP = ("programs", 0, "steps")
+
+
+def _at_end(step: Any) -> Change:
+    """Add a step behind the branch of a program."""
+    return lambda root: root["programs"][0]["steps"].append(step)
+
+
+def _many_steps(root: Any) -> None:
+    steps = root["programs"][0]["steps"]
+    steps[:0] = [{"kind": "alias", "value": f"x{number}", "source": "x"} for number in range(4100)]
+
+
+def _nested_branches(root: Any) -> None:
+    branch = root["programs"][0]["steps"][-1]
+    for _ in range(60):
+        branch = {"kind": "branch", "condition": "c", "true": [branch], "false": branch["false"]}
+    root["programs"][0]["steps"][-1] = branch
+
+
+def _program_twice(root: Any) -> None:
+    root["programs"].append(copy.deepcopy(root["programs"][0]))
+
+
+def _step(kind: str, *path: Any, value: Any) -> Change:
+    """Replace a field of the first step of a kind."""
+
+    def change(root: Any) -> None:
+        steps = root["programs"][0]["steps"]
+        put(value, *path)(next(step for step in steps if step["kind"] == kind))
+
+    return change
+
+
+#: By name: a change of the manifest of the program (:data:`~.bundles.STEPS`), and the rule by which it is refused
+PROGRAMS: dict[str, tuple[Change, str]] = {
+    "neither plans nor programs": (put([], "programs"), "plans"),
+    "no programs": (drop("programs"), "plans"),
+    "a program twice": (_program_twice, "plan twice"),
+    "a stage that is a plan": (
+        lambda root: root["plans"].append(
+            {
+                "key": root["programs"][0]["steps"][0]["plan"],
+                "shapes": {},
+                "file": plan_file(root["programs"][0]["steps"][0]["plan"]),
+            }
+        ),
+        "plan twice",
+    ),
+    "a stage without a file": (_step("stage", "plan", value="0" * 64), "listed"),
+    "a stage without its software": (_step("stage", "software", value="0" * 64), "listed"),
+    "more steps than any program needs": (_many_steps, "steps"),
+    "branches in branches": (_nested_branches, "json"),
+    "an input of another program": (put({"y": []}, "programs", 0, "shapes"), "plan input"),
+    "a dimension without a range": (put(["q", 3], "programs", 0, "shapes", "w"), "dimension"),
+    "a range that is a dimension": (put({"low": 1, "high": 9, "step": 1}, "programs", 0, "ranges", "n"), "names"),
+    "a range without a size": (put({"low": 9, "high": 1, "step": 1}, "programs", 0, "ranges", "m"), "range"),
+    "a range of half a step": (put({"low": 0, "high": 3, "step": 2}, "programs", 0, "ranges", "m"), "range"),
+    "a range beyond what can be counted": (
+        put({"low": 0, "high": 2**53 - 1, "step": 1}, "programs", 0, "ranges", "m"),
+        "overflow",
+    ),
+    "a step behind a branch": (_at_end({"kind": "alias", "value": "q", "source": "x"}), "branch"),
+    "a step of another kind": (_at_end({"kind": "loop"}), "choice"),
+    "a condition that is not there": (_step("branch", "condition", value="no"), "value"),
+    "a condition of floats": (_step("branch", "condition", value="x"), "read"),
+    "a value that is not there": (_step("stage", "inputs", value=["no"]), "value"),
+    "a value named as a prototype": (_step("stage", "inputs", value=["__proto__"]), "value"),
+    "a value of the other side": (_step("branch", "false", value=[]), "result"),
+    "a value twice": (
+        lambda root: root["programs"][0]["steps"].insert(0, {"kind": "alias", "value": "x", "source": "w"}),
+        "value twice",
+    ),
+    "an alias of what is not there": (
+        lambda root: root["programs"][0]["steps"].insert(0, {"kind": "alias", "value": "q", "source": "q"}),
+        "value",
+    ),
+    "a size before it is read": (_step("stage", "sizes", value={"rows": "m"}), "size"),
+    "a size of what is an input, too": (_step("stage", "sizes", value={"x": "n"}), "size"),
+    "a size named as a prototype": (_step("stage", "sizes", value={"rows": "__proto__"}), "size"),
+    "an output of a size before it is read": (_step("stage", "outputs", 0, "shape", value=["m"]), "symbol"),
+    "an output that is negative": (_step("stage", "outputs", 0, "shape", value=[-1]), "negative"),
+    "an output larger than memory": (_step("stage", "outputs", 0, "shape", value=[2**52, 4]), "overflow"),
+    "more integers than are there": (_step("read", "symbols", value=["m", "m"]), "read"),
+    "integers of floats": (_step("read", "value", value="x"), "read"),
+    "no symbols": (_step("read", "symbols", value=[]), "count"),
+    "a symbol without a range": (_step("read", "symbols", value=["n"]), "read symbol"),
+    "a symbol named as a prototype": (_step("read", "symbols", value=["__proto__"]), "read symbol"),
+    "an output of another type": (put("int32", "outputs", 1, "dtype"), "result"),
+    "a sample of no program": (
+        put([{"plan": "0" * 64, "file": f"samples/{'0' * 64}.safetensors", "tolerance": 0}], "samples"),
+        "sample plan",
+    ),
+}
+
+#: By name: a change of the manifest by which its first stage is no longer what the manifest says, and the rule
+STAGES: dict[str, tuple[Change, str]] = {
+    "another type of an output": (_step("stage", "outputs", 0, "dtype", value="uint8"), "signature"),
+    "another shape of an output": (_step("stage", "outputs", 0, "shape", value=[40, 5]), "signature"),
+    "an output more": (
+        lambda root: root["programs"][0]["steps"][0]["outputs"].append({"name": "q", "dtype": "bool", "shape": []}),
+        "signature",
+    ),
+    "an input less": (_step("stage", "inputs", value=[]), "signature"),
+    "a size more": (_step("stage", "sizes", value={"rows": "n"}), "signature"),
+    "another input": (put([4, 40], "programs", 0, "shapes", "x"), "signature"),
+}
 
 #: By name: a change of the plan of the cache with declared dimensions, whose output ``present`` begins as ``past``, and
 #: the rule by which it is refused, if it is

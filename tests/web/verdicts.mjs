@@ -8,6 +8,7 @@ import { ShaderloomError } from "../../runtime/web/shaderloom/errors.js";
 import { requireBounded } from "../../runtime/web/shaderloom/expansion.js";
 import { checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
 import { checkPlan } from "../../runtime/web/shaderloom/plan_relations.js";
+import * as programs from "../../runtime/web/shaderloom/programs.js";
 import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";
 
 const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));
@@ -16,10 +17,11 @@ function verdict({ manifest, plan, key }) {
   let file = "manifest";
   try {
     const read = readJson(bytes(manifest), "manifest");
-    checkManifest(read);
+    const needed = read.programs?.length ? programs : undefined;
+    checkManifest(read, needed);
     if (plan === null) return { rule: null, path: [] };
     file = "plan";
-    checkPlan(readJson(bytes(plan), "plan"), read, key);
+    checkPlan(readJson(bytes(plan), "plan"), read, key, needed);
     return { rule: null, path: [] };
   } catch (error) {
     if (error instanceof Refusal) return { rule: error.rule, path: [file, ...error.path] };

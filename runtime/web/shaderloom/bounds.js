@@ -5,7 +5,7 @@ import { floorDivide, modulo } from "./sizes.js";
 /** @typedef {[low: number, high: number]} Bounds The least and the largest value. */
 
 /** Return bounds of a size whose structure was checked, or undefined if it, or a part, may be 2 to the power of 53.
- *  @param {any} value @param {Map<string, Bounds>} symbols
+ *  @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols
  *  @param {(name: string) => Error} unknown makes the error for a name that is no symbol
  *  @returns {Bounds | undefined} */
 export function boundsOf(value, symbols, unknown) {

@@ -221,6 +221,15 @@ export function encodeStates(encoder, { inputs, states }, symbols, lookup) {
   }
 }
 
+/** Encode a run: its copies, and a pass of its dispatches. @param {GPUCommandEncoder} encoder @param {Plan} plan
+ *  @param {Symbols} symbols @param {BoundCall[]} calls @param {Lookup} lookup */
+export function encodeRun(encoder, plan, symbols, calls, lookup) {
+  encodeStates(encoder, plan, symbols, lookup);
+  const pass = encoder.beginComputePass();
+  for (const call of calls) encodeCall(pass, call);
+  pass.end();
+}
+
 /** Return a number of iterations, checked. @param {number} count */
 function iterations(count) {
   if (count >= 0 && count <= MOST_ITERATIONS) return count;

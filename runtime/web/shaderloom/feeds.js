@@ -1,11 +1,11 @@
-/** @import { DataType, Feed, TypedArray } from "../shaderloom.js" */
+/** @import { DataType, Feed, Size, TypedArray } from "../shaderloom.js" */
 
 import { arrayNames, elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
-import { bufferSize, elementCount, formatShape } from "./sizes.js";
+import { bufferSize, elementCount, formatShape, shapeOf } from "./sizes.js";
 
 /** A feed normalised; `dims` is undefined where the caller gave none.
- *  @typedef {{ data: TypedArray | GPUBuffer, dims?: readonly number[] }} Value */
+ *  @typedef {{ data: TypedArray | GPUBuffer, dtype: DataType, dims?: readonly number[] }} Value */
 
 /** @param {unknown} value @returns {value is GPUBuffer} */
 export const isBuffer = (value) => typeof GPUBuffer !== "undefined" && value instanceof GPUBuffer;
@@ -14,6 +14,16 @@ export const isBuffer = (value) => typeof GPUBuffer !== "undefined" && value ins
  *  @param {Value["data"]} data @param {number} elements @param {DataType} dtype */
 export function holdsElements(data, elements, dtype) {
   return isBuffer(data) ? data.size >= bufferSize(elements * elementBytes(dtype)) : data.length === elements;
+}
+
+/** @param {{ name: string, dtype: DataType, shape: Size[] }} port @param {Record<string, number>} symbols
+ *  @param {Value} value @throws {ShaderloomError} "input" for a value that is not of the port's shape */
+export function requireShape(port, symbols, { data, dims }) {
+  const wanted = shapeOf(port, symbols);
+  const text = formatShape(wanted);
+  if (!holdsElements(data, elementCount(wanted), port.dtype) || formatShape(dims ?? wanted) !== text) {
+    throw new ShaderloomError("input", `'${port.name}' is not of shape ${text}`);
+  }
 }
 
 /**
@@ -28,7 +38,7 @@ export function normaliseFeed(name, feed, dtype) {
     if (!(data.usage & GPUBufferUsage.STORAGE)) {
       throw new ShaderloomError("input", `'${name}': the GPUBuffer lacks the usage STORAGE`);
     }
-    return { data, dims };
+    return { data, dtype, dims };
   }
   const arrays = arrayNames(dtype);
   if (!ArrayBuffer.isView(data) || !arrays.includes(data.constructor.name)) {
@@ -38,7 +48,7 @@ export function normaliseFeed(name, feed, dtype) {
   if (dims && elementCount(dims) !== data.length) {
     throw new ShaderloomError("input", `'${name}' has ${data.length} elements, which is not ${formatShape(dims)}`);
   }
-  return { data, dims };
+  return { data, dtype, dims };
 }
 
 /** Return the data and the shape of a feed, each undefined where it has none. @param {Feed | undefined} feed

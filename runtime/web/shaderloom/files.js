@@ -11,10 +11,12 @@ export class BundleFiles {
   /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
   signal;
 
-  /** @param {URL} base @param {Manifest} manifest @param {AbortSignal} [signal] */
-  constructor(base, manifest, signal) {
+  /** @param {URL} base @param {{ manifest: Manifest, programs?: typeof import("./programs.js") }} read
+   *  @param {AbortSignal} [signal] */
+  constructor(base, { manifest, programs }, signal) {
     this.#base = base;
     this.manifest = manifest;
+    this.programs = programs;
     this.signal = signal;
   }
 

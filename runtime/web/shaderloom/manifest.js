@@ -8,7 +8,8 @@ import { readJson, Refusal } from "./structure.js";
 /**
  * Return the manifest of the bundle at `base`, once its hash and its fields are right.
  *
- * @param {URL} base @param {AbortSignal} [signal] @returns {Promise<Manifest>}
+ * @param {URL} base @param {AbortSignal} [signal] 
+ * @returns {Promise<{ manifest: Manifest, programs?: typeof import("./programs.js") }>} with what runs its programs
  * @throws {ShaderloomError} "bundle"
  */
 export async function fetchManifest(base, signal) {
@@ -17,11 +18,10 @@ export async function fetchManifest(base, signal) {
   const content = await read("manifest.json", SCHEMA.bytes.manifest);
   const digest = await read("manifest.sha256", 65);
   if (new TextDecoder().decode(digest) !== `${await sha256(content)}\n`) throw damaged("manifest.json");
-  return checked("manifest.json", () => {
-    const manifest = readJson(content, "manifest");
-    checkManifest(manifest);
-    return manifest;
-  });
+  const manifest = checked("manifest.json", () => readJson(content, "manifest"));
+  const programs = manifest.programs?.length ? await import("./programs.js") : undefined;
+  checked("manifest.json", () => checkManifest(manifest, programs));
+  return { manifest, programs };
 }
 
 /** Return what `read` returns; a refusal is the error of the file. @template T @param {string} file

@@ -16,10 +16,12 @@ const OWN_FILES = ["manifest.json", "manifest.sha256"];
 export const BYTES = new Map(Object.entries(SCHEMA.dtypes));
 
 /** @param {object} value */
-const sortedEntries = (value) => Object.keys(value).sort().map((name) => [name, /** @type {any} */ (value)[name]]);
+export const sortedEntries = (value) =>
+  Object.keys(value).sort().map((name) => [name, /** @type {any} */ (value)[name]]);
 
-/** @param {any} manifest @throws {Refusal} for the first relation that does not hold */
-export function checkManifest(manifest) {
+/** @param {any} manifest @param {typeof import("./programs.js")} [programs] where it has some
+ *  @throws {Refusal} for the first relation that does not hold */
+export function checkManifest(manifest, programs) {
   for (const [name, { size, sha256 }] of sortedEntries(manifest.files)) {
     const path = ["files", name];
     if (name.length > 200 || !FILE_NAME.test(name) || OWN_FILES.includes(name)) {
@@ -32,7 +34,9 @@ export function checkManifest(manifest) {
   requireUnique([...manifest.inputs, ...manifest.overridable], "inputs");
   requireUnique(manifest.outputs, "outputs");
   for (const [name, sizes] of sortedEntries(manifest.dynamic)) checkRange(sizes, ["dynamic", name]);
-  checkPlans(manifest);
+  const keys = checkPlans(manifest);
+  if (programs) programs.checkPrograms(manifest, keys);
+  else if (!manifest.plans.length) throw new Refusal("plans", "has neither a plan nor a program", ["plans"]);
   checkSamples(manifest);
   checkWeights(manifest);
 }
@@ -51,9 +55,9 @@ export function checkRange({ low, high, step }, path) {
   }
 }
 
-/** @param {any} manifest */
-function checkPlans({ inputs, overridable, dynamic, plans, files }) {
-  const ports = new Map([...inputs, ...overridable].map((port) => [port.name, port]));
+/** Check the plans that are no stages, and return their keys. @param {any} manifest @returns {Set<string>} */
+function checkPlans(manifest) {
+  const { plans, files } = manifest;
   const seen = new Set();
   for (const [index, record] of plans.entries()) {
     const path = ["plans", index];
@@ -64,15 +68,23 @@ function checkPlans({ inputs, overridable, dynamic, plans, files }) {
       throw new Refusal("plan file", `is not 'plan-${record.key}.json'`, [...path, "file"]);
     }
     for (const key of keys) requireListed(files, `plan-${key}.json`, path);
-    for (const [name, shape] of sortedEntries(record.shapes)) {
-      const place = [...path, "shapes", name];
-      const port = ports.get(name);
-      if (!port) throw new Refusal("plan input", "is no input of the model", place);
-      if (!BYTES.has(port.dtype)) throw new Refusal("plan dtype", "has no element type that a device holds", place);
-      for (const dim of shape) {
-        if (typeof dim === "string" && !Object.hasOwn(dynamic, dim)) {
-          throw new Refusal("dimension", `has the dimension '${dim}', whose range is not there`, place);
-        }
+    checkShapes(manifest, record.shapes, path);
+  }
+  return seen;
+}
+
+/** Check that shapes are of inputs of the model, and their names dynamic dimensions.
+ *  @param {any} manifest @param {any} shapes @param {Path} path */
+export function checkShapes({ inputs, overridable, dynamic }, shapes, path) {
+  const ports = new Map([...inputs, ...overridable].map((port) => [port.name, port]));
+  for (const [name, shape] of sortedEntries(shapes)) {
+    const place = [...path, "shapes", name];
+    const port = ports.get(name);
+    if (!port) throw new Refusal("plan input", "is no input of the model", place);
+    if (!BYTES.has(port.dtype)) throw new Refusal("plan dtype", "has no element type that a device holds", place);
+    for (const dim of shape) {
+      if (typeof dim === "string" && !Object.hasOwn(dynamic, dim)) {
+        throw new Refusal("dimension", `has the dimension '${dim}', whose range is not there`, place);
       }
     }
   }
@@ -84,8 +96,8 @@ export function requireListed(files, name, path) {
 }
 
 /** @param {any} manifest */
-function checkSamples({ plans, samples, files }) {
-  const keys = new Set(plans.map((/** @type {any} */ record) => record.key));
+function checkSamples({ plans, programs = [], samples, files }) {
+  const keys = new Set([...plans, ...programs].map((record) => record.key));
   for (const [index, { plan, file, tolerance }] of samples.entries()) {
     const path = ["samples", index];
     if (!keys.has(plan)) throw new Refusal("sample plan", "is a sample without a plan", path);

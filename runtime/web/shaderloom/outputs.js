@@ -11,8 +11,8 @@ import { bufferSize, elementCount, shapeOf } from "./sizes.js";
 
 /** @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output */
 
-/** Where an output is: in the plan as base64, else in the buffer of a name.
- *  @typedef {{ constant: string | undefined, buffer: string }} Source */
+/** Where an output is: in the plan as base64, on the host as bytes, else in the buffer of a name.
+ *  @typedef {{ constant: string | Uint8Array<ArrayBuffer> | undefined, buffer: string }} Source */
 
 /** Staging buffers that wait for the next run. */
 const CACHED_STAGING = 4;
@@ -134,8 +134,10 @@ const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
 /** Return the bytes of a constant, or the buffer. @param {Source | undefined} source @param {Lookup} lookup
  *  @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
  *  @throws {ShaderloomError} "bundle" for an undefined buffer, "input" for a fed one that cannot be copied */
-function contentOf(source, lookup) {
-  if (source?.constant !== undefined) return Uint8Array.from(atob(source.constant), (letter) => letter.charCodeAt(0));
+export function contentOf(source, lookup) {
+  const constant = source?.constant;
+  if (typeof constant === "string") return Uint8Array.from(atob(constant), (letter) => letter.charCodeAt(0));
+  if (constant) return constant;
   const name = source?.buffer ?? "";
   const buffer = lookup(name);
   if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);

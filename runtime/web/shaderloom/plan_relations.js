@@ -13,12 +13,27 @@ import { Refusal } from "./structure.js";
 /** The largest number of a problem, of 32 bits. */
 const LARGEST_NUMBER = 2 ** 31 - 1;
 
+/** @typedef {{ dtype: string | null, shape: any[] | null }} PortType Null where they are open.
+ *  @typedef {{ inputs: Map<string, PortType>, outputs: Map<string, PortType>, ranges: Map<string, any> }} PlanUse */
+
 /** @param {any} plan @param {any} manifest @param {string} key the plan's in the manifest
+ *  @param {typeof import("./programs.js")} [programs] where the manifest has some
  *  @throws {Refusal} for the first relation that does not hold */
-export function checkPlan(plan, manifest, key) {
+export function checkPlan(plan, manifest, key, programs) {
   if (plan.key !== key) throw new Refusal("plan key", "is another plan's", ["key"]);
-  const record = manifest.plans.find((/** @type {any} */ item) => item.key === key || item.software === key);
-  new PlanCheck(plan, manifest, record).run();
+  new PlanCheck(plan, manifest, [...planUses(manifest, key), ...(programs?.stageUses(manifest, key) ?? [])]).run();
+}
+
+/** Return what the manifest asks of a plan that is the whole model.
+ *  @param {any} manifest @param {string} key @returns {PlanUse[]} */
+function planUses({ plans, inputs, overridable, outputs, dynamic }, key) {
+  const dtypes = new Map([...inputs, ...overridable].map((port) => [port.name, port.dtype]));
+  const records = plans.filter((/** @type {any} */ item) => item.key === key || item.software === key);
+  return records.map((/** @type {any} */ { shapes }) => ({
+    inputs: new Map(Object.entries(shapes).map(([name, shape]) => [name, { dtype: dtypes.get(name), shape }])),
+    outputs: new Map(outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }])),
+    ranges: new Map(Object.entries(dynamic)),
+  }));
 }
 
 /** The checks of one plan. */
@@ -33,13 +48,13 @@ class PlanCheck {
   #bound = new Set();
   #plan;
   #manifest;
-  #record;
+  #uses;
 
-  /** @param {any} plan @param {any} manifest @param {any} record */
-  constructor(plan, manifest, record) {
+  /** @param {any} plan @param {any} manifest @param {PlanUse[]} uses */
+  constructor(plan, manifest, uses) {
     this.#plan = plan;
     this.#manifest = manifest;
-    this.#record = record;
+    this.#uses = uses;
   }
 
   run() {
@@ -66,33 +81,23 @@ class PlanCheck {
     this.#checkFacts();
   }
 
-  /** Return the bounds of a size, which must not be negative for all values of the symbols.
-   *  @param {any} value @param {Path} path @returns {Bounds} */
-  #size(value, path) {
-    const bounds = this.#bounds(value, path);
-    if (!bounds) throw new Refusal("overflow", "may be as large as 2 to the power of 53", path);
-    if (bounds[1] < 0) throw new Refusal("negative", "is negative", path);
-    return bounds;
-  }
-
   /** @param {any} value @param {Path} path */
-  #bounds(value, path) {
-    const unknown = (/** @type {string} */ name) =>
-      new Refusal("symbol", `depends on '${name}', which is no symbol of the plan`, path);
-    return boundsOf(value, this.#symbols, unknown);
+  #size(value, path) {
+    return sizeBounds(value, this.#symbols, path);
   }
 
   #checkSymbols() {
     const { symbols, inputs } = this.#plan;
-    const { dynamic } = this.#manifest;
     for (const [index, symbol] of symbols.entries()) {
       const { name, low, high, step } = symbol;
       const path = ["symbols", index];
       checkRange(symbol, path);
       if (this.#symbols.has(name)) throw new Refusal("names", "is a symbol twice", path);
-      const declared = Object.hasOwn(dynamic, name) ? dynamic[name] : {};
-      if (declared.low !== low || declared.high !== high || declared.step !== step) {
-        throw new Refusal("symbol range", "has another range in the manifest", path);
+      for (const { ranges } of this.#uses) {
+        const declared = ranges.get(name);
+        if (declared?.low !== low || declared.high !== high || declared.step !== step) {
+          throw new Refusal("symbol range", "has another range in the manifest", path);
+        }
       }
       this.#symbols.set(name, [low, high]);
     }
@@ -107,38 +112,23 @@ class PlanCheck {
     for (const [index, { name, dtype, shape }] of this.#plan[field].entries()) {
       const buffer = `${kind}:${name}`;
       if (this.#buffers.has(buffer)) throw new Refusal("names", "is a name twice", [field, index]);
-      const itemsize = BYTES.get(dtype) ?? 0;
-      /** @type {Bounds | undefined} */
-      let bytes = [itemsize, itemsize];
-      for (const [axis, dim] of shape.entries()) {
-        const size = this.#size(dim, [field, index, "shape", axis]);
-        bytes &&= product(bytes, size);
-      }
-      if (!bytes) throw new Refusal("overflow", "has 2 to the power of 53 bytes or more", [field, index]);
-      this.#buffers.set(buffer, padded(bytes));
+      this.#buffers.set(buffer, padded(byteBounds({ dtype, shape }, this.#symbols, [field, index])));
     }
   }
 
   /** Check that inputs and outputs are those of the manifest. */
   #checkSignature() {
-    const { inputs, outputs } = this.#plan;
-    const { shapes } = this.#record;
-    const fed = new Map([...this.#manifest.inputs, ...this.#manifest.overridable].map((port) => [port.name, port.dtype]));
-    const declared = new Map(this.#manifest.outputs.map((/** @type {any} */ port) => [port.name, port.dtype]));
-    if (!haveNames(inputs, Object.keys(shapes))) {
-      throw new Refusal("signature", "has other inputs than the manifest says", ["inputs"]);
-    }
-    for (const [index, { name, dtype, shape }] of inputs.entries()) {
-      if (fed.get(name) !== dtype || !isSameShape(shape, shapes[name])) {
-        throw new Refusal("signature", "has another type or shape than the manifest says", ["inputs", index]);
-      }
-    }
-    if (!haveNames(outputs, [...declared.keys()])) {
-      throw new Refusal("signature", "has other outputs than the manifest says", ["outputs"]);
-    }
-    for (const [index, { name, dtype }] of outputs.entries()) {
-      if (![null, dtype].includes(declared.get(name))) {
-        throw new Refusal("signature", "has another type than the manifest says", ["outputs", index]);
+    for (const use of this.#uses) {
+      for (const field of /** @type {const} */ (["inputs", "outputs"])) {
+        if (!haveNames(this.#plan[field], [...use[field].keys()])) {
+          throw new Refusal("signature", `has other ${field} than the manifest says`, [field]);
+        }
+        for (const [index, port] of this.#plan[field].entries()) {
+          const { dtype, shape } = /** @type {PortType} */ (use[field].get(port.name));
+          if (![null, port.dtype].includes(dtype) || (shape && !isSameShape(port.shape, shape))) {
+            throw new Refusal("signature", "has another type or shape than the manifest says", [field, index]);
+          }
+        }
       }
     }
   }
@@ -205,7 +195,7 @@ class PlanCheck {
         }
         const grid = call.grid.map((/** @type {any} */ size, /** @type {number} */ axis) =>
           this.#size(size, [...path, "grid", axis]));
-        for (const name of ["flops", "bytes"]) this.#bounds(call[name], [...path, name]);
+        for (const name of ["flops", "bytes"]) boundsIn(call[name], this.#symbols, [...path, name]);
         const isEmpty = grid.some((/** @type {Bounds} */ [low, high]) => low === 0 && high === 0);
         for (const [at, range] of call.ranges.entries()) this.#checkSpan(range, isEmpty, [...path, "ranges", at]);
         checkAccesses(kernel, call, path);
@@ -298,7 +288,7 @@ class PlanCheck {
     const calls = commands.reduce((/** @type {number} */ total, /** @type {any} */ command) =>
       total + command.calls.length, 0);
     for (const [index, { shape }] of facts.tensors.entries()) {
-      for (const [axis, size] of shape.entries()) this.#bounds(size, ["facts", "tensors", index, "shape", axis]);
+      for (const [axis, size] of shape.entries()) boundsIn(size, this.#symbols, ["facts", "tensors", index, "shape", axis]);
     }
     if (![0, calls].includes(facts.calls.length)) {
       throw new Refusal("facts", "has another number of calls than the plan", ["facts", "calls"]);
@@ -336,6 +326,35 @@ function checkAccesses({ bindings }, { ranges }, path) {
 /** @param {Bounds} size @returns {Bounds} */
 const padded = ([low, high]) => [bufferSize(low), bufferSize(high)];
 
+/** @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path */
+function boundsIn(value, symbols, path) {
+  return boundsOf(value, symbols, (name) =>
+    new Refusal("symbol", `depends on '${name}', which is no symbol of the plan`, path));
+}
+
+/** Return the bounds of a size, which must not be negative for all values of the symbols.
+ *  @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path @returns {Bounds} */
+function sizeBounds(value, symbols, path) {
+  const bounds = boundsIn(value, symbols, path);
+  if (!bounds) throw new Refusal("overflow", "may be as large as 2 to the power of 53", path);
+  if (bounds[1] < 0) throw new Refusal("negative", "is negative", path);
+  return bounds;
+}
+
+/** Return the bounds of the bytes of a tensor's elements, of which none may be too many to count.
+ *  @param {any} port @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path @returns {Bounds} */
+export function byteBounds({ dtype, shape }, symbols, path) {
+  const itemsize = BYTES.get(dtype) ?? 0;
+  /** @type {Bounds | undefined} */
+  let bytes = [itemsize, itemsize];
+  for (const [axis, dim] of shape.entries()) {
+    const size = sizeBounds(dim, symbols, [...path, "shape", axis]);
+    bytes &&= product(bytes, size);
+  }
+  if (!bytes) throw new Refusal("overflow", "has 2 to the power of 53 bytes or more", path);
+  return bytes;
+}
+
 /** Return the bounds of a product of sizes from 0 up, or undefined if it may be too large.
  *  @param {Bounds} left @param {Bounds} right @returns {Bounds | undefined} */
 function product(left, right) {
@@ -352,5 +371,5 @@ function haveNames(ports, names) {
   return present.size === new Set(names).size && names.every((name) => present.has(name));
 }
 
-/** Return whether two shapes are the same numbers and names. @param {any[]} shape @param {any[]} other */
-const isSameShape = (shape, other) => shape.length === other.length && shape.every((dim, axis) => dim === other[axis]);
+/** Return whether two shapes are written alike. @param {any[]} shape @param {any[]} other */
+const isSameShape = (shape, other) => JSON.stringify(shape) === JSON.stringify(other);

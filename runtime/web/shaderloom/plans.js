@@ -1,4 +1,4 @@
-/** @import { Kernel, Plan, PlanRecord, Progress } from "../shaderloom.js" */
+/** @import { Kernel, Plan, Progress } from "../shaderloom.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { Source } from "./outputs.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
@@ -9,6 +9,9 @@ import { outputSources } from "./outputs.js";
 import { checkPlan } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
 import { readJson } from "./structure.js";
+
+/** The keys of a plan for GPUs, and of the one for adapters that compute on the CPU.
+ *  @typedef {{ key: string, software?: string }} PlanKeys */
 
 /** A plan, its compiled kernels by key, and the sources of its outputs by name.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel>, sources: Map<string, Source> }} LoadedPlan */
@@ -22,7 +25,7 @@ export class Plans {
   #pipelines;
   #software;
   #onProgress;
-  /** @type {Map<number, Promise<LoadedPlan>>} */
+  /** By the key of the plan for GPUs. @type {Map<string, Promise<LoadedPlan>>} */
   #loaded = new Map();
 
   /**
@@ -37,30 +40,32 @@ export class Plans {
     this.#onProgress = onProgress;
   }
 
-  /** Return the plan of an index in the manifest. @param {number} index @throws {ShaderloomError} "bundle", "device" */
-  get(index) {
-    const loaded = this.#loaded.get(index);
-    return loaded ?? this.load([index]).then(([plan]) => plan);
+  /** Return a plan of the manifest. @param {PlanKeys} record @returns {Promise<LoadedPlan>}
+   *  @throws {ShaderloomError} "bundle", "device" */
+  get(record) {
+    const loaded = this.#loaded.get(record.key);
+    return loaded ?? this.load([record]).then(([plan]) => plan);
   }
 
-  /** Return the plans of indices; kernels of those that are not there yet are compiled together.
-   *  @param {number[]} indices @returns {Promise<LoadedPlan[]>} @throws {ShaderloomError} "bundle", "device" */
-  load(indices) {
-    const missing = indices.filter((index) => !this.#loaded.has(index));
-    const together = this.#load(missing.map((index) => this.#files.manifest.plans[index]));
-    for (const [position, index] of missing.entries()) {
+  /** Return plans of the manifest; kernels of those that are not there yet are compiled together.
+   *  @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} @throws {ShaderloomError} "bundle", "device" */
+  load(records) {
+    const missing = records.filter(({ key }, index) =>
+      !this.#loaded.has(key) && records.findIndex((other) => other.key === key) === index);
+    const together = this.#load(missing);
+    for (const [position, { key }] of missing.entries()) {
       const loaded = together.then((plans) => plans[position]);
-      loaded.catch(() => this.#loaded.delete(index)); // a failed fetch may be tried again
-      this.#loaded.set(index, loaded);
+      loaded.catch(() => this.#loaded.delete(key)); // a failed fetch may be tried again
+      this.#loaded.set(key, loaded);
     }
-    return together.then(() => Promise.all(indices.map((index) => this.get(index))));
+    return together.then(() => Promise.all(records.map((record) => this.get(record))));
   }
 
   clear() {
     this.#loaded.clear();
   }
 
-  /** @param {PlanRecord[]} records @returns {Promise<LoadedPlan[]>} */
+  /** @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} */
   async #load(records) {
     const plans = await Promise.all(records.map((record) => this.#fetch(record)));
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
@@ -101,16 +106,16 @@ export class Plans {
     return compiled;
   }
 
-  /** @param {PlanRecord} record @returns {Promise<Plan>} */
+  /** @param {PlanKeys} record @returns {Promise<Plan>} */
   async #fetch({ key: own, software }) {
     const key = (this.#software && software) || own;
     const file = `plan-${key}.json`;
-    const { manifest } = this.#files;
+    const { manifest, programs } = this.#files;
     if (manifest.files[file].size > SCHEMA.bytes.plan) throw new ShaderloomError("bundle", `'${file}' is too large`);
     const content = await this.#files.read(file);
     return checked(file, () => {
       const plan = readJson(content, "plan");
-      checkPlan(plan, manifest, key);
+      checkPlan(plan, manifest, key, programs);
       return plan;
     });
   }

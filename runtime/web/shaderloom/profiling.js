@@ -1,22 +1,32 @@
+/** @import { Call, CallTime } from "../shaderloom.js" */
 /** @import { BoundCall } from "./calls.js" */
+/** @import { Symbols } from "./shapes.js" */
 
 import { encodeCall } from "./calls.js";
+import { evaluate } from "./sizes.js";
 
 /** Calls whose timestamps one query set holds. */
 const CALLS_A_SET = 2048;
 
 /**
- * Run calls, each in a pass of its own, and return the microseconds that each took.
+ * Run calls, each in a pass of its own, and return the time of each call of the plan, those of iterations summed.
  *
- * @param {GPUDevice} device one with the feature timestamp-query @param {BoundCall[]} calls
- * @returns {Promise<number[]>}
+ * @param {GPUDevice} device one with the feature timestamp-query @param {BoundCall[]} calls @param {Symbols} symbols
+ * @returns {Promise<CallTime[]>}
  */
-export async function timeCalls(device, calls) {
+export async function timesOf(device, calls, symbols) {
   const parts = [];
   for (let start = 0; start < calls.length; start += CALLS_A_SET) {
     parts.push(timePart(device, calls.slice(start, start + CALLS_A_SET)));
   }
-  return (await Promise.all(parts)).flat();
+  const times = (await Promise.all(parts)).flat();
+  /** @type {Map<Call, number>} */
+  const sums = new Map();
+  for (const [index, { call }] of calls.entries()) sums.set(call, (sums.get(call) ?? 0) + times[index]);
+  return [...sums].map(([call, microseconds]) => ({
+    label: call.label ?? "", kernel: call.kernel, origins: call.origins ?? [], microseconds,
+    flops: evaluate(call.flops ?? 0, symbols), bytes: evaluate(call.bytes ?? 0, symbols),
+  }));
 }
 
 /** @param {GPUDevice} device @param {BoundCall[]} calls */

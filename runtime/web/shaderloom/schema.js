@@ -5,6 +5,8 @@
 export const SCHEMA = {
   "bytes": { "manifest": 268435456, "plan": 268435456, "shader": 1048576 },
   "depth": 100,
+  "steps": 4096,
+  "reads": 64,
   "size": { "nodes": 1024, "depth": 32 },
   "dtypes": {
     "float32": 4, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64": 8, "bool": 1, "float16": 2,
@@ -18,11 +20,11 @@ export const SCHEMA = {
       "nodes": "count", "inputs": "ports", "overridable": "ports", "outputs": "ports",
       "dynamic": { "map": "range", "most": 64 }, "features": { "list": "text", "most": 64 },
       "limits": { "map": "count", "most": 256 }, "decisions": { "map": "count", "most": 64 },
-      "plans": { "list": "plan record", "least": 1, "most": 4096 },
+      "plans": { "list": "plan record", "most": 4096 },
       "weights": { "map": "weight record", "most": 1000000 },
       "samples": { "list": "sample", "most": 4096 },
       "files": { "map": "file", "most": 1000000 }
-    } },
+    }, "optional": { "programs": { "list": "program", "most": 4096 } } },
     "metadata": { "record": {}, "optional": {
       "producer_name": "text", "domain": "text", "description": "text", "graph_name": "text",
       "graph_description": "text", "version": "integer", "custom_metadata_map": { "map": "text", "most": 65536 }
@@ -33,6 +35,18 @@ export const SCHEMA = {
     "range": { "record": { "low": "count", "high": "count", "step": "count" } },
     "plan record": { "record": { "key": "key", "file": "text",
       "shapes": { "map": { "list": "dim", "most": 32 }, "most": 65536 } }, "optional": { "software": "key" } },
+    "program": { "record": { "key": "key", "shapes": { "map": { "list": "dim", "most": 32 }, "most": 65536 },
+      "ranges": { "map": "range", "most": 4096 },
+      "steps": "steps" } },
+    "steps": { "list": "step", "most": 65536 },
+    "step": { "kinds": {
+      "stage": { "record": { "plan": "key", "inputs": { "list": "text", "most": 65536 },
+        "sizes": { "map": "text", "most": 4096 }, "outputs": "plan ports" },
+        "optional": { "software": "key" } },
+      "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 64 } } },
+      "alias": { "record": { "value": "text", "source": "text" } },
+      "branch": { "record": { "condition": "text", "true": "steps", "false": "steps" } }
+    } },
     "weight record": { "record": { "bytes": "count", "parts": { "list": "part", "least": 1, "most": 65536 } } },
     "part": { "record": { "file": "text", "offset": "count", "length": "count" } },
     "sample": { "record": { "plan": "key", "file": "text", "tolerance": "number" } },

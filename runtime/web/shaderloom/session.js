@@ -1,23 +1,22 @@
 /** @import * as api from "../shaderloom.js" */
+/** @import { BoundCall } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
+/** @import { ProgramRunner, TimeCalls } from "./programs.js" */
 /** @import { Symbols } from "./shapes.js" */
 
 import { abortable } from "./aborting.js";
 import { Buffers } from "./buffers.js";
-import { Calls, encodeCall, encodeStates } from "./calls.js";
+import { Calls, encodeRun, encodeStates } from "./calls.js";
 import { checkDevice, isSoftware, openDevice } from "./device.js";
 import { ShaderloomError } from "./errors.js";
-import { holdsElements } from "./feeds.js";
+import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
 import { DeviceGuard } from "./guard.js";
 import { OutputCopies, selectOutputs } from "./outputs.js";
 import { Pipelines } from "./pipelines.js";
 import { Plans } from "./plans.js";
-import { timeCalls } from "./profiling.js";
-import { parseSafetensors } from "./safetensors.js";
 import { Signature } from "./signature.js";
-import { elementCount, evaluate, formatShape, shapeOf } from "./sizes.js";
 import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
@@ -82,6 +81,7 @@ class Session {
   #plans;
   #calls;
   #copies;
+  #programs;
 
   /** @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
    *  @param {api.LoadOptions & { software: boolean, onProgress: (progress: api.Progress) => void }} options */
@@ -101,6 +101,7 @@ class Session {
     this.#plans = new Plans(files, this.#pipelines, software, onProgress);
     this.#calls = new Calls(this.device, buffers);
     this.#copies = new OutputCopies(guard);
+    this.#programs = files.programs && new files.programs.ProgramRunner(guard, this.#calls, this.#copies, this.#plans);
     this.shapes = this.#signature.shapes;
   }
 
@@ -126,21 +127,20 @@ class Session {
   async #run(feeds, { location = /** @type {Location} */ ("cpu"), outputs, inPlace = false, signal }) {
     signal?.throwIfAborted();
     this.#guard.check();
-    const { loaded, symbols, values } = await this.#match(feeds);
+    if (location !== "cpu" && location !== "gpu") {
+      throw new ShaderloomError("input", `location is "cpu" or "gpu", not "${location}"`);
+    }
+    const { program, index, symbols, values } = this.#signature.match(feeds);
+    if (program) return this.#runProgram(program, symbols, values, { location, outputs, inPlace, signal });
+    const loaded = await this.#planFor(index, symbols, values);
     this.#guard.check();
     signal?.throwIfAborted();
     const { plan } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
-    if (location !== "cpu" && location !== "gpu") {
-      throw new ShaderloomError("input", `location is "cpu" or "gpu", not "${location}"`);
-    }
     return this.#guard.watch("a run", () => {
       const { calls, lookup } = this.#calls.bind(loaded, symbols, values, inPlace);
       const encoder = this.device.createCommandEncoder();
-      encodeStates(encoder, plan, symbols, lookup);
-      const pass = encoder.beginComputePass();
-      for (const call of calls) encodeCall(pass, call);
-      pass.end();
+      encodeRun(encoder, plan, symbols, calls, lookup);
       const read = location === "gpu"
         ? this.#copies.toBuffers(encoder, loaded.sources, wanted, lookup, inPlace ? plan.states : [])
         : this.#copies.toHost(encoder, loaded.sources, wanted, lookup);
@@ -161,29 +161,37 @@ class Session {
     if (!this.device.features.has("timestamp-query")) {
       throw new ShaderloomError("device", "the device was opened without the feature timestamp-query");
     }
-    const { loaded, symbols, values } = await this.#match(feeds);
-    return this.#guard.watch("a profile", () => {
+    const { timesOf } = await import("./profiling.js");
+    const { program, index, symbols, values } = this.#signature.match(feeds);
+    /** @type {api.CallTime[]} */
+    const times = [];
+    /** @param {BoundCall[]} calls @param {Symbols} sizes */
+    const time = async (calls, sizes) => {
+      times.push(...await timesOf(this.device, calls, sizes));
+    };
+    if (program) {
+      await this.#runProgram(program, symbols, values, { location: "gpu", outputs: [], time });
+      return times;
+    }
+    const loaded = await this.#planFor(index, symbols, values);
+    await this.#guard.watch("a profile", () => {
       const { calls, lookup } = this.#calls.bind(loaded, symbols, values);
       const encoder = this.device.createCommandEncoder();
       encodeStates(encoder, loaded.plan, symbols, lookup);
       this.device.queue.submit([encoder.finish()]);
-      return timeCalls(this.device, calls).then((times) => {
-        /** @type {Map<api.Call, number>} */
-        const sums = new Map();
-        for (const [index, { call }] of calls.entries()) sums.set(call, (sums.get(call) ?? 0) + times[index]);
-        return [...sums].map(([call, microseconds]) => ({
-          label: call.label ?? "", kernel: call.kernel, origins: call.origins ?? [], microseconds,
-          flops: evaluate(call.flops ?? 0, symbols), bytes: evaluate(call.bytes ?? 0, symbols),
-        }));
-      });
+      return time(calls, symbols);
     });
+    return times;
   }
 
-  /** Fetch and compile a plan ahead of its first run, all of them without an index, and return them.
-   *  @param {number} [index] @throws {ShaderloomError} "bundle", "device" or "closed" */
+  /** Fetch and compile ahead of the first run the plan, or the stages of the program, at an index of `shapes`, those of
+   *  all without an index, and return them. @param {number} [index]
+   *  @throws {ShaderloomError} "bundle", "device" or "closed" */
   async prepare(index) {
     this.#guard.check();
-    const loaded = await this.#plans.load(index === undefined ? [...this.manifest.plans.keys()] : [index]);
+    const { plans, programs = [] } = this.manifest;
+    const records = [...plans.map((plan) => [plan]), ...programs.map(({ steps }) => this.#files.programs?.stagesOf(steps))];
+    const loaded = await this.#plans.load((index === undefined ? records : [records[index]]).flatMap((each) => each ?? []));
     return loaded.map(({ plan }) => plan);
   }
 
@@ -198,6 +206,7 @@ class Session {
     this.#guard.check();
     const record = this.manifest.samples[index];
     if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
+    const { parseSafetensors } = await import("./safetensors.js");
     const tensors = parseSafetensors(await this.#files.read(record.file), record.file);
     /** @param {string} kind */
     const select = (kind) => Object.fromEntries(
@@ -216,20 +225,26 @@ class Session {
     if (this.#ownsDevice) this.device.destroy();
   }
 
-  /** Return the loaded plan that fits the feeds, its symbols, and the feeds normalised. @param {api.Feeds} feeds
-   *  @returns {Promise<{ loaded: LoadedPlan, symbols: Symbols, values: Record<string, Value> }>} */
-  async #match(feeds) {
-    const { index, symbols, values } = this.#signature.match(feeds);
-    const loaded = await this.#plans.get(index);
-    for (const port of loaded.plan.inputs) {
-      const { name, dtype } = port;
-      const dims = shapeOf(port, symbols);
-      const value = values[name];
-      const text = formatShape(dims);
-      if (!holdsElements(value.data, elementCount(dims), dtype) || formatShape(value.dims ?? dims) !== text) {
-        throw new ShaderloomError("input", `'${name}' is not of shape ${text}`);
+  /** Run a program of the manifest. @template {keyof api.Located} Location
+   *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
+   *  @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options
+   *  @returns {Promise<Record<string, api.Located[Location]>>} */
+  #runProgram(program, symbols, values, { outputs = this.outputs.map(({ name }) => name), inPlace, ...options }) {
+    for (const name of outputs) {
+      if (!this.outputs.some((port) => port.name === name)) {
+        throw new ShaderloomError("input", `the model has no output '${name}'`);
       }
     }
-    return { loaded, symbols, values };
+    if (inPlace) throw new ShaderloomError("input", "inPlace is for models that are one plan; this one has several steps");
+    const runner = /** @type {ProgramRunner} */ (this.#programs);
+    return runner.inTurn(() => runner.run(program, symbols, values, { outputs, ...options }));
+  }
+
+  /** Return the loaded plan at an index, which the feeds were matched with. @param {number} index
+   *  @param {Symbols} symbols @param {Record<string, Value>} values @returns {Promise<LoadedPlan>} */
+  async #planFor(index, symbols, values) {
+    const loaded = await this.#plans.get(this.manifest.plans[index]);
+    for (const port of loaded.plan.inputs) requireShape(port, symbols, values[port.name]);
+    return loaded;
   }
 }

@@ -1,4 +1,4 @@
-/** @import { DataType, Feeds, Manifest } from "../shaderloom.js" */
+/** @import { DataType, Feeds, Manifest, Program } from "../shaderloom.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { PartialSymbols, Symbols } from "./shapes.js" */
 
@@ -15,13 +15,16 @@ export class Signature {
     /** @type {Record<string, DataType>} */
     this.dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
     this.ranges = manifest.dynamic;
-    this.shapes = manifest.plans.map((plan) => plan.shapes);
+    this.programs = [...manifest.plans.map(() => undefined), ...(manifest.programs ?? [])];
+    this.shapes = [...manifest.plans, ...(manifest.programs ?? [])].map(({ shapes }) => shapes);
   }
 
   /**
-   * Return the index of the first plan that fits the feeds, its symbols, and the feeds normalised.
+   * Return the index of the first plan, or program behind them, that fits the feeds, its symbols, and the feeds
+   * normalised.
    *
-   * @param {Feeds} feeds @returns {{ index: number, symbols: Symbols, values: Record<string, Value> }}
+   * @param {Feeds} feeds
+   * @returns {{ index: number, program?: Program, symbols: Symbols, values: Record<string, Value> }}
    * @throws {ShaderloomError} "input" if no plan fits, or several do
    */
   match(feeds) {
@@ -50,7 +53,7 @@ export class Signature {
         `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`,
       );
     }
-    return { index, symbols, values };
+    return { index, program: this.programs[index], symbols, values };
   }
 
   /** @param {Feeds} feeds */

@@ -58,15 +58,15 @@ const isContainer = (value) => typeof value === "object" && value !== null;
 /** @type {Map<string, Check>} */
 const checks = new Map();
 
-/** Return the check of a type. @param {Form} form @returns {Check} */
+/** Return the check of a type, one of the table when it is used: a type may be part of itself.
+ *  @param {Form} form @returns {Check} */
 function checkOf(form) {
   if (typeof form !== "string") return compile(form);
-  let check = BUILT_IN[form] ?? checks.get(form);
-  if (!check) {
-    check = compile(/** @type {any} */ (SCHEMA.types)[form]);
+  return BUILT_IN[form] ?? ((value) => {
+    const check = checks.get(form) ?? compile(/** @type {any} */ (SCHEMA.types)[form]);
     checks.set(form, check);
-  }
-  return check;
+    check(value);
+  });
 }
 
 /** @param {any} form @returns {Check} */

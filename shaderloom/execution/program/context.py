@@ -33,22 +33,15 @@ class RunBlock(Protocol):
 
 
 @dataclass
-class ProgramContext:
-    """The model, the device, and the names in scope.
-
-    ``run_block`` runs the bodies of loops.  With a ``pool`` of weights the program runs in full precision whatever the
-    model's precision is.
-    """
+class ProgramModel:
+    """The model of a program, and the names in scope."""
 
     source: Model
-    resources: DeviceResources
-    run_block: RunBlock
-    pool: WeightPool | None = None
     #: (graph, index) of a node -> node, domain, provider, reason
-    placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = field(default_factory=dict)
+    placed: dict[tuple[str, int], tuple[Origin, str, str, str]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self.half = self.source.options.half and self.pool is None
+        self.half = self.source.options.half
         self.imported: ImportedModel = self.source.imported
         self.scope = ProgramScope(self.imported.graph)
         limits = self.source.limits
@@ -89,3 +82,20 @@ class ProgramContext:
         """Record where a node of the file runs, and why."""
         if not item.synthetic:
             self.placed[item.scope.prefix, item.origin.index] = (item.origin, item.node.domain, provider, reason)
+
+
+@dataclass
+class ProgramContext(ProgramModel):
+    """A program on a device.
+
+    ``run_block`` runs the bodies of loops.  With a ``pool`` of weights the program runs in full precision whatever the
+    model's precision is.
+    """
+
+    resources: DeviceResources
+    run_block: RunBlock
+    pool: WeightPool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.half = self.half and self.pool is None

@@ -6,20 +6,17 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ...model.model import Model
 from ...model.open_sizes import Key
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
-from ...runtime.memory.tensor import Tensor
-from ...runtime.plan.errors import DeviceLimitError, InputError, Origin
+from ...runtime.plan.errors import DeviceLimitError, Origin
 from ...runtime.plan.plan import Plan
 from ..plan_bound import DEFAULT_PLANS, PlanBound
 from ..resources import DeviceResources
 from ..steps import Env, PlanStep, RunRecord
-from ..values import RuntimeValue
+from ..values import RuntimeValue, deliver
 from .build import ProgramBuilder
 from .context import ProgramContext
 from .stage_compiler import Uncalibrated
@@ -97,7 +94,7 @@ class Program:
     def _walk(self, feeds: Mapping[str, Any], targets: Mapping[str, Target], record: RunRecord) -> dict[str, Any]:
         env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
         values = self._run_block(self._builder.main, env, targets, record)
-        return {name: self._deliver(name, values[name], target) for name, target in targets.items()}
+        return {name: deliver(name, values[name], target, self._resources.device) for name, target in targets.items()}
 
     def close(self) -> None:
         with self._lock:
@@ -150,21 +147,6 @@ class Program:
         self._cache.keep(state, key, built)
         self._resources.stats.evictions += self._cache.evicted - before
         return built
-
-    def _deliver(self, name: str, held: RuntimeValue, target: Target) -> Any:
-        """Return a result at the location that the caller selected."""
-        if isinstance(target, Tensor):
-            if held.tensor is not target:
-                target.update(held.read())
-            return target
-        if target == "cpu":
-            value = held.read()
-            return np.array(value, order="C") if isinstance(value, np.ndarray) and held.maker != "wgpu" else value
-        if held.tensor is not None and held.maker == "wgpu" and not held.is_wide:
-            return held.tensor
-        if held.dtype is None:
-            raise InputError("a value of this type cannot stay on a device", tensor=name)
-        return Tensor.from_numpy(held.read(), self._resources.device)
 
     def plans(self) -> list[Plan]:
         """Return the loaded plans of stages, in the order of last use."""

@@ -15,12 +15,12 @@ from ...compiler.staging.partial_compile import Advance
 from ...runtime.plan.dtypes import FLOAT16, FLOAT32, DType
 from ...runtime.plan.facts import PrecisionFacts, ValueFacts
 from ...runtime.plan.plan import Plan
-from .context import ProgramContext
+from .context import ProgramModel
 from .state import Block
 
 
 def constraints(
-    context: ProgramContext, block: Block, reached: Advance, outputs: Collection[str], crossing: Collection[str]
+    context: ProgramModel, block: Block, reached: Advance, outputs: Collection[str], crossing: Collection[str]
 ) -> InterfaceConstraints:
     """Return the constraints of a stage whose graph is finished; of its ``outputs`` no caller sees those that are
     ``crossing``.

@@ -1,7 +1,7 @@
 """The Python and the JavaScript reader of bundles give one verdict on any manifest and plan, by the same rule.
 
-Covers: runtime/bundle/structure, runtime/bundle/manifest_relations,
-runtime/bundle/plan_relations, runtime/bundle/ranges, runtime/web/shaderloom.
+Covers: runtime/bundle/structure, runtime/bundle/manifest_relations, runtime/bundle/program_relations,
+runtime/bundle/plan_relations, runtime/bundle/shape_relations, runtime/bundle/ranges, runtime/web/shaderloom.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import RELATIONS, STATES, Seed, mutated, structural, with_alias_chain
+from ...support.hostile import PROGRAMS, RELATIONS, STAGES, STATES, Seed, mutated, structural, with_alias_chain
 from ...support.verdicts import JavaScript, Verdict, python_verdict
 from ...support.work import calls_of
 
@@ -116,11 +116,40 @@ def test_states_are_refused(request):
             assert javascript.verdict(*seed.changed("plan", change).files(), seed.key) == verdicts[name], name
 
 
+@pytest.fixture(scope="module")
+def program(seeds) -> Seed:
+    return next(seed for seed in seeds if seed.manifest.get("programs"))
+
+
+@pytest.mark.parametrize(("changes", "has_plan"), [(PROGRAMS, False), (STAGES, True)], ids=["programs", "stages"])
+def test_programs_are_refused(request, program, changes, has_plan):
+    """By the rules and in the places of both readers; what the manifest says of stages when their plans are read."""
+    javascript = request.getfixturevalue("javascript") if JavaScript.is_available() else None
+    for name, (change, rule) in changes.items():
+        manifest, plan = program.changed("manifest", change).files()
+        verdict = python_verdict(manifest, plan if has_plan else None, program.key)
+        assert verdict.rule == rule, name
+        if has_plan:
+            assert python_verdict(manifest, None, "") == Verdict(None), name
+        if javascript is not None:
+            assert javascript.verdict(manifest, plan if has_plan else None, program.key) == verdict, name
+
+
+def test_values_of_one_side_are_not_those_of_the_other(program):
+    """A name may stand for other values on the two sides of a branch, and for none behind one side alone."""
+
+    def swap(manifest):
+        branch = manifest["programs"][0]["steps"][-1]
+        branch["false"] = branch["false"][:-1]
+
+    assert python_verdict(program.changed("manifest", swap).files()[0], None, "").rule == "result"
+
+
 @pytest.mark.slow
 @needs_node
-def test_every_wrong_value_of_every_field(seeds, javascript):
+def test_every_wrong_value_of_every_field(seeds, program, javascript):
     """Some 8,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
-    for seed in (*seeds[:2], kept_seed("cache")):
+    for seed in (*seeds[:2], kept_seed("cache"), program):
         rules: Counter[str | None] = Counter()
         for name, file, change in structural(seed):
             files = seed.changed(file, change).files()
@@ -247,9 +276,10 @@ def test_a_shader_has_at_most_a_megabyte(seeds):
 
 def test_every_rule_is_specified_and_in_both_readers():
     root = Path(__file__).resolve().parents[3]
-    modules = ("manifest_relations", "plan_relations")
-    python = "".join((root / "runtime" / "bundle" / f"{name}.py").read_text() for name in modules)
-    javascript = "".join((root / "runtime" / "web" / "shaderloom" / f"{name}.js").read_text() for name in modules)
+    bundle, web = root / "runtime" / "bundle", root / "runtime" / "web" / "shaderloom"
+    kinds = ("manifest", "program", "plan")
+    python = "".join((bundle / f"{kind}_relations.py").read_text() for kind in (*kinds, "shape"))
+    javascript = "".join((web / f"{kind}_relations.js").read_text() for kind in kinds)
     rules = re.findall(r'Refusal\(\s*"([^"]+)"', python)
     assert set(rules) == set(re.findall(r'Refusal\(\s*"([^"]+)"', javascript)), "each reader has the other's rules"
     page = (root / "docs" / "guide" / "bundles.md").read_text().partition("\n## Checks\n")[2]

@@ -74,7 +74,7 @@ def test_weights_and_shaders_are_stored_once(tmp_path):
 def test_weights_are_final(tmp_path):
     """The bytes are those of the transform, computed with numpy; no kernel of a transform is left."""
     with Bundle(small_bundle(tmp_path / "small.shaderbundle")) as bundle:
-        plan = bundle.plan(bundle.manifest.plans[0])
+        plan = bundle.plan(bundle.manifest.plans[0].key)
         contents = {
             weight.description: b"".join(
                 bytes(bundle.read_source(source)) for source in plan.sources if source.key in weight.sources
@@ -312,7 +312,7 @@ def test_software_adapters_have_plans_of_their_own(tmp_path):
         assert [record.key for record in bundle.manifest.plans] == [record.key for record in other.manifest.plans]
         for record, alone in zip(bundle.manifest.plans, other.manifest.plans):
             assert (record.for_software().key, alone.for_software()) == (record.software, alone)
-            plan, software = bundle.plan(record), bundle.plan(record.for_software())
+            plan, software = bundle.plan(record.key), bundle.plan(record.for_software().key)
             assert plan.key != software.key
             assert (plan.inputs, plan.outputs) == (software.inputs, software.outputs)
             assert not any(kernel.workgroup_bytes for kernel in software.kernels)

@@ -145,18 +145,6 @@ def test_what_follows_from_small_integers_needs_no_device(pair):
     assert session.session.stats.misses == made  # the rate itself is no part of the key
 
 
-def test_a_bundle_refuses_naming_every_node(tmp_path):
-    from shaderloom.bundles.compile import compile_bundle
-
-    model = parse("""g (float[4] x, bool[4] k) => (float[m] y, int64[1, q] z) {
-        a = Exp(x)  y = Compress(a, k)  z = NonZero(a) }""")
-    with pytest.raises(ShaderloomError) as caught:
-        compile_bundle(model, tmp_path / "m.shaderbundle")
-    for name in ("Compress (main node 1)", "NonZero (main node 2)"):
-        assert name in str(caught.value)
-    assert not (tmp_path / "m.shaderbundle").exists()
-
-
 def test_what_needs_one_plan_says_so(pair):
     session = pair(BRANCHES).session
     with pytest.raises(ShaderloomError) as caught:

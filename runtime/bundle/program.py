@@ -1,0 +1,142 @@
+"""The program of a bundle: the steps of a model that is no single plan, as data.
+
+Values have names, each of which one step defines.  ``docs/guide/bundles.md`` says what each step does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Union
+
+from ..plan.plan import Port
+from ..plan.record import record
+from ..plan.size_range import SizeRange
+from .format import canonical_json
+
+
+@record
+class StageStep:
+    """Runs the plan ``key``: ``software`` is the one for adapters that compute on the CPU.
+
+    ``inputs`` are values, and ports of the plan, of the same names, ``outputs`` its ports and values that are defined.
+    ``sizes`` are further inputs of the plan: each takes no elements, but as many rows as the symbol says.
+    """
+
+    key: str
+    software: str | None
+    inputs: tuple[str, ...]
+    sizes: Mapping[str, str]
+    outputs: tuple[Port, ...]
+
+
+@record
+class ReadStep:
+    """Reads the integers of ``value``: each is the size of the symbol at its position."""
+
+    value: str
+    symbols: tuple[str, ...]
+
+
+@record
+class AliasStep:
+    """Gives the value ``source`` another name."""
+
+    value: str
+    source: str
+
+
+@record
+class BranchStep:
+    """Reads the one element of ``condition`` and goes on with the steps of one side; the last step of its block."""
+
+    condition: str
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+Step = Union[StageStep, ReadStep, AliasStep, BranchStep]
+
+
+@record(slots=False)
+class ProgramRecord:
+    """A program for inputs of these ``shapes``: numbers, or names of dynamic dimensions; its ``key`` is unique.
+
+    ``ranges`` are those of the symbols that its steps read.
+    """
+
+    key: str
+    shapes: Mapping[str, tuple[int | str, ...]]
+    ranges: Mapping[str, SizeRange]
+    steps: tuple[Step, ...]
+
+    @classmethod
+    def of(
+        cls, shapes: Mapping[str, tuple[int | str, ...]], ranges: Mapping[str, SizeRange], steps: tuple[Step, ...]
+    ) -> ProgramRecord:
+        """Return a program whose key is the digest of what it consists of."""
+        content = cls("", shapes, ranges, steps).to_json()
+        return cls(hashlib.sha256(canonical_json(content)).hexdigest(), shapes, ranges, steps)
+
+    @property
+    def stages(self) -> Iterator[StageStep]:
+        """All stages, those of both sides of a branch too."""
+        return _stages(self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "shapes": {name: list(dims) for name, dims in self.shapes.items()},
+            "ranges": {name: sizes._asdict() for name, sizes in self.ranges.items()},
+            "steps": [_to_json(step) for step in self.steps],
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> ProgramRecord:
+        """Decode a JSON value that was checked (:mod:`.structure`, :mod:`.relations`)."""
+        return cls(
+            data["key"],
+            {name: tuple(dims) for name, dims in data["shapes"].items()},
+            {name: SizeRange(item["low"], item["high"], item["step"]) for name, item in data["ranges"].items()},
+            _steps(data["steps"]),
+        )
+
+
+def _stages(steps: Sequence[Step]) -> Iterator[StageStep]:
+    for step in steps:
+        if isinstance(step, StageStep):
+            yield step
+        elif isinstance(step, BranchStep):
+            yield from _stages(step.then)
+            yield from _stages(step.otherwise)
+
+
+def _to_json(step: Step) -> dict[str, Any]:
+    if isinstance(step, StageStep):
+        software = {} if step.software is None else {"software": step.software}
+        outputs = [{"name": port.name, "dtype": port.dtype, "shape": list(port.shape)} for port in step.outputs]
+        ports = {"inputs": list(step.inputs), "sizes": dict(step.sizes), "outputs": outputs}
+        return {"kind": "stage", "plan": step.key, **software, **ports}
+    if isinstance(step, ReadStep):
+        return {"kind": "read", "value": step.value, "symbols": list(step.symbols)}
+    if isinstance(step, AliasStep):
+        return {"kind": "alias", "value": step.value, "source": step.source}
+    sides = {"true": [_to_json(each) for each in step.then], "false": [_to_json(each) for each in step.otherwise]}
+    return {"kind": "branch", "condition": step.condition, **sides}
+
+
+def _steps(items: Any) -> tuple[Step, ...]:
+    return tuple(_READERS[item["kind"]](item) for item in items)
+
+
+def _stage(item: Any) -> StageStep:
+    outputs = tuple(Port(port["name"], port["dtype"], tuple(port["shape"])) for port in item["outputs"])
+    return StageStep(item["plan"], item.get("software"), tuple(item["inputs"]), item["sizes"], outputs)
+
+
+_READERS: Mapping[str, Any] = {
+    "stage": _stage,
+    "read": lambda item: ReadStep(item["value"], tuple(item["symbols"])),
+    "alias": lambda item: AliasStep(item["value"], item["source"]),
+    "branch": lambda item: BranchStep(item["condition"], _steps(item["true"]), _steps(item["false"])),
+}

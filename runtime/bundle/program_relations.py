@@ -1,0 +1,189 @@
+"""The relations between the fields of a program: what its steps read is there, and what they define is new.
+
+``runtime/web/shaderloom/program_relations.js`` has the same checks in the same order, by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Union
+
+from ..plan.record import record
+from .format import plan_file
+from .ranges import Bounds
+from .shape_relations import Path, byte_bounds, check_range, check_shapes
+from .structure import Refusal, in_order, schema
+
+#: Element types of integers that a run may read
+_INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
+
+
+#: Element type and shape, None where they are open
+PortType = tuple[Union[str, None], Any]
+
+
+def check_programs(manifest: Any, plan_keys: set[str]) -> None:
+    """Raise :class:`Refusal` for the first relation that does not hold in the programs of a manifest.
+
+    ``plan_keys`` are those of its plans that are no stages; no stage and no program may have one of them.
+    """
+    programs, total = manifest.get("programs", ()), 0
+    if not manifest["plans"] and not programs:
+        raise Refusal("plans", "has neither a plan nor a program", "plans")
+    seen = set(plan_keys)
+    for index, program in enumerate(programs):
+        path: Path = ("programs", index)
+        if program["key"] in seen:
+            raise Refusal("plan twice", "is listed twice", *path)
+        seen.add(program["key"])
+        total += sum(1 for _ in steps_of(program["steps"]))
+        if total > schema()["steps"]:
+            raise Refusal("steps", f"has more than {schema()['steps']:,} steps with the programs before it", *path)
+        _ProgramCheck(manifest, program, plan_keys).run(path)
+
+
+def steps_of(steps: Any) -> Iterator[Any]:
+    """Yield all steps, those of both sides of branches too."""
+    for step in steps:
+        yield step
+        if step["kind"] == "branch":
+            yield from steps_of(step["true"])
+            yield from steps_of(step["false"])
+
+
+@record(slots=False)
+class PlanUse:
+    """What a plan must be: element types and shapes of its ports, None where they are open, and ranges of symbols."""
+
+    inputs: Mapping[str, PortType]
+    outputs: Mapping[str, PortType]
+    ranges: Mapping[str, Any]
+
+
+def stage_uses(manifest: Any, key: str) -> Iterator[PlanUse]:
+    """Yield what the stages with the plan ``key`` ask of it."""
+    for program in manifest.get("programs", ()):
+        ranges = {**manifest["dynamic"], **program["ranges"]}
+        for step, types in _typed(program["steps"], _input_types(manifest, program)):
+            if step["kind"] == "stage" and key in (step["plan"], step.get("software")):
+                sizes: dict[str, PortType] = {port: ("uint8", [symbol, 0]) for port, symbol in step["sizes"].items()}
+                inputs = {name: types[name] for name in step["inputs"]}
+                outputs = {port["name"]: (port["dtype"], port["shape"]) for port in step["outputs"]}
+                yield PlanUse({**inputs, **sizes}, outputs, ranges)
+
+
+def _input_types(manifest: Any, program: Any) -> dict[str, PortType]:
+    dtypes = {port["name"]: port["dtype"] for port in (*manifest["inputs"], *manifest["overridable"])}
+    return {name: (dtypes[name], shape) for name, shape in program["shapes"].items()}
+
+
+def _typed(steps: Any, types: dict[str, PortType]) -> Iterator[tuple[Any, dict[str, PortType]]]:
+    """Yield the steps of a checked program, each with the types of the values that are there before it."""
+    before = len(types)
+    for step in steps:
+        yield step, types
+        if step["kind"] == "branch":
+            yield from _typed(step["true"], types)
+            yield from _typed(step["false"], types)
+        elif step["kind"] == "stage":
+            types.update((port["name"], (port["dtype"], port["shape"])) for port in step["outputs"])
+        elif step["kind"] == "alias":
+            types[step["value"]] = types[step["source"]]
+    _forget(types, before)
+
+
+def _forget(items: dict[str, Any], before: int) -> None:
+    """Remove all but the first ``before`` items."""
+    while len(items) > before:
+        items.popitem()
+
+
+class _ProgramCheck:
+    """The checks of one program, along its steps: which values and symbols are there."""
+
+    def __init__(self, manifest: Any, program: Any, plan_keys: set[str]) -> None:
+        self._manifest = manifest
+        self._program = program
+        self._plan_keys = plan_keys
+        self._values: dict[str, PortType] = {}  #: those that are there, in the order of their definitions
+        self._symbols: dict[str, Bounds] = {}  #: those that have a size
+
+    def run(self, path: Path) -> None:
+        manifest, program = self._manifest, self._program
+        check_shapes(manifest, program["shapes"], path)
+        for name in in_order(program["ranges"]):
+            if name in manifest["dynamic"]:
+                raise Refusal("names", "is a dynamic dimension, too", *path, "ranges", name)
+            check_range(program["ranges"][name], (*path, "ranges", name))
+        self._values = _input_types(manifest, program)
+        for dim in (dim for shape in program["shapes"].values() for dim in shape if isinstance(dim, str)):
+            self._symbols[dim] = manifest["dynamic"][dim]["low"], manifest["dynamic"][dim]["high"]
+        self._check_steps(program["steps"], (*path, "steps"))
+
+    def _check_steps(self, steps: Any, path: Path) -> None:
+        """Check the steps to the end of the program; afterwards only what was there before them is there."""
+        values, symbols = len(self._values), len(self._symbols)
+        for index, step in enumerate(steps):
+            place = (*path, index)
+            if step["kind"] == "branch":
+                if index + 1 < len(steps):
+                    raise Refusal("branch", "is not the last step", *place)
+                self._require_read(step["condition"], 1, ("bool",), (*place, "condition"))
+                self._check_steps(step["true"], (*place, "true"))
+                self._check_steps(step["false"], (*place, "false"))
+            elif step["kind"] == "stage":
+                self._check_stage(step, place)
+            elif step["kind"] == "read":
+                self._require_read(step["value"], len(step["symbols"]), _INTEGERS, (*place, "value"))
+                for at, symbol in enumerate(step["symbols"]):
+                    if symbol not in self._program["ranges"] or symbol in self._symbols:
+                        raise Refusal("read symbol", "has no range, or is read twice", *place, "symbols", at)
+                    sizes = self._program["ranges"][symbol]
+                    self._symbols[symbol] = sizes["low"], sizes["high"]
+            else:
+                self._require(step["source"], (*place, "source"))
+                self._define(step["value"], self._values[step["source"]], (*place, "value"))
+        if not steps or steps[-1]["kind"] != "branch":
+            self._check_results(path)
+        _forget(self._values, values)
+        _forget(self._symbols, symbols)
+
+    def _check_results(self, path: Path) -> None:
+        for port in self._manifest["outputs"]:
+            if port["name"] not in self._values or port["dtype"] not in (None, self._values[port["name"]][0]):
+                raise Refusal("result", f"ends without the output '{port['name']}', or with another type", *path)
+
+    def _check_stage(self, step: Any, path: Path) -> None:
+        for key in (step["plan"], step.get("software", step["plan"])):
+            if key in self._plan_keys:
+                raise Refusal("plan twice", "is a plan of its own, too", *path)
+            if plan_file(key) not in self._manifest["files"]:
+                raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
+        for at, name in enumerate(step["inputs"]):
+            self._require(name, (*path, "inputs", at))
+        inputs = set(step["inputs"])
+        for port in in_order(step["sizes"]):
+            if step["sizes"][port] not in self._symbols or port in inputs:
+                raise Refusal("size", "is of no symbol that is there, or an input, too", *path, "sizes", port)
+        for at, port in enumerate(step["outputs"]):
+            byte_bounds(port, self._symbols, (*path, "outputs", at))
+            self._define(port["name"], (port["dtype"], port["shape"]), (*path, "outputs", at))
+
+    def _require(self, name: str, path: Path) -> None:
+        if name not in self._values:
+            raise Refusal("value", "is no value that is there", *path)
+
+    def _require_read(self, name: str, count: int, dtypes: tuple[str, ...], path: Path) -> None:
+        """Check that a value that is there has ``count`` elements of one of these types, whatever the run."""
+        self._require(name, path)
+        dtype, shape = self._values[name]
+        elements = 1
+        for size in shape:
+            elements = elements * size if isinstance(size, int) and elements * size <= schema()["reads"] else -1
+        if dtype not in dtypes or elements != count:
+            raise Refusal("read", "has another type, or another number of elements, than what is read", *path)
+
+    def _define(self, name: str, type_: PortType, path: Path) -> None:
+        if name in self._values:
+            raise Refusal("value twice", "is there already", *path)
+        self._values[name] = type_

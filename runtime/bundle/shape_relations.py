@@ -1,0 +1,62 @@
+"""Relations of sizes that a manifest has of plans and programs alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .ranges import Bounds, bounds_of
+from .structure import LARGEST, Refusal, in_order, schema
+
+Path = tuple[str | int, ...]
+
+
+def check_range(sizes: Any, path: Path) -> None:
+    low, high, step = sizes["low"], sizes["high"], sizes["step"]
+    if step < 1 or high < low or (high - low) % step:
+        raise Refusal("range", "is no range: it has no size, or does not end with one", *path)
+
+
+def check_shapes(manifest: Any, shapes: Any, path: Path) -> None:
+    """Check that ``shapes`` are of inputs of the model, and their names dynamic dimensions."""
+    ports = {port["name"]: port for port in (*manifest["inputs"], *manifest["overridable"])}
+    for name in in_order(shapes):
+        place = (*path, "shapes", name)
+        if name not in ports:
+            raise Refusal("plan input", "is no input of the model", *place)
+        if ports[name]["dtype"] not in schema()["dtypes"]:
+            raise Refusal("plan dtype", "has no element type that a device holds", *place)
+        for dim in shapes[name]:
+            if isinstance(dim, str) and dim not in manifest["dynamic"]:
+                raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *place)
+
+
+def size_bounds(value: Any, symbols: Mapping[str, Bounds], path: Path) -> Bounds:
+    """Return the bounds of a size, which must not be negative for all values of the symbols."""
+    try:
+        bounds = bounds_of(value, symbols)
+    except ValueError as error:
+        raise Refusal("symbol", str(error), *path) from None
+    if bounds is None:
+        raise Refusal("overflow", "may be as large as 2 to the power of 53", *path)
+    if bounds[1] < 0:
+        raise Refusal("negative", "is negative", *path)
+    return bounds
+
+
+def byte_bounds(port: Any, symbols: Mapping[str, Bounds], path: Path) -> Bounds:
+    """Return the bounds of the bytes of a tensor's elements, of which none may be too many to count."""
+    bytes_: Bounds | None = (schema()["dtypes"][port["dtype"]],) * 2
+    for axis, dim in enumerate(port["shape"]):
+        bytes_ = _product(bytes_, size_bounds(dim, symbols, (*path, "shape", axis)))
+    if bytes_ is None:
+        raise Refusal("overflow", "has 2 to the power of 53 bytes or more", *path)
+    return bytes_
+
+
+def _product(left: Bounds | None, right: Bounds) -> Bounds | None:
+    """Return the bounds of a product of sizes from 0 up, or None if it may be too large."""
+    if left is None:
+        return None
+    low, high = left[0] * max(right[0], 0), left[1] * right[1]
+    return None if high > LARGEST else (low, high)

@@ -1,0 +1,238 @@
+// The relations between the fields of a program: the checks of runtime/bundle/program_relations.py in the same order,
+// by the same rules.
+
+/** @import { Bounds } from "./bounds.js" */
+/** @import { Path } from "./manifest_relations.js" */
+/** @import { PlanUse, PortType } from "./plan_relations.js" */
+
+import { checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
+import { byteBounds } from "./plan_relations.js";
+import { SCHEMA } from "./schema.js";
+import { Refusal } from "./structure.js";
+
+/** Element types of integers that a run may read. */
+const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
+
+/** @param {any} manifest @param {Set<string>} planKeys those of its plans that are no stages: no stage and no program
+ *  may have one of them @throws {Refusal} for the first relation that does not hold */
+export function checkPrograms(manifest, planKeys) {
+  const seen = new Set(planKeys);
+  let total = 0;
+  for (const [index, program] of manifest.programs.entries()) {
+    const path = ["programs", index];
+    if (seen.has(program.key)) throw new Refusal("plan twice", "is listed twice", path);
+    seen.add(program.key);
+    for (const _ of stepsOf(program.steps)) total++;
+    if (total > SCHEMA.steps) {
+      throw new Refusal("steps", `has more than ${SCHEMA.steps} steps with the programs before it`, path);
+    }
+    new ProgramCheck(manifest, program, planKeys).run(path);
+  }
+}
+
+/** Yield all steps, those of both sides of branches too. @param {any[]} steps @returns {Generator<any>} */
+export function* stepsOf(steps) {
+  for (const step of steps) {
+    yield step;
+    if (step.kind === "branch") {
+      yield* stepsOf(step.true);
+      yield* stepsOf(step.false);
+    }
+  }
+}
+
+/** Return what the stages with the plan of a key ask of it. @param {any} manifest @param {string} key
+ *  @returns {PlanUse[]} */
+export function stageUses(manifest, key) {
+  /** @type {PlanUse[]} */
+  const uses = [];
+  for (const program of manifest.programs) {
+    const ranges = new Map(Object.entries({ ...manifest.dynamic, ...program.ranges }));
+    for (const [step, types] of typed(program.steps, inputTypes(manifest, program))) {
+      if (step.kind !== "stage" || (step.plan !== key && step.software !== key)) continue;
+      const sizes = Object.entries(step.sizes).map(([port, symbol]) =>
+        /** @type {[string, PortType]} */ ([port, { dtype: "uint8", shape: [symbol, 0] }]));
+      uses.push({
+        inputs: new Map([...step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]), ...sizes]),
+        outputs: new Map(step.outputs.map((/** @type {any} */ port) => [port.name, port])),
+        ranges,
+      });
+    }
+  }
+  return uses;
+}
+
+/** @param {any} manifest @param {any} program @returns {Scope<PortType>} */
+function inputTypes({ inputs, overridable }, { shapes }) {
+  const dtypes = new Map([...inputs, ...overridable].map((port) => [port.name, port.dtype]));
+  return new Scope(Object.entries(shapes).map(([name, shape]) => [name, { dtype: dtypes.get(name), shape }]));
+}
+
+/** Yield the steps of a checked program, each with the types of the values that are there before it.
+ *  @param {any[]} steps @param {Scope<PortType>} types @returns {Generator<[any, Scope<PortType>]>} */
+function* typed(steps, types) {
+  const before = types.size;
+  for (const step of steps) {
+    yield [step, types];
+    if (step.kind === "branch") {
+      yield* typed(step.true, types);
+      yield* typed(step.false, types);
+    } else if (step.kind === "stage") {
+      for (const port of step.outputs) types.set(port.name, port);
+    } else if (step.kind === "alias") types.set(step.value, /** @type {PortType} */ (types.get(step.source)));
+  }
+  types.forget(before);
+}
+
+/** Items by name, of which the newest can be forgotten. @template Item */
+class Scope {
+  /** @type {Map<string, Item>} */
+  #items = new Map();
+  /** @type {string[]} */
+  #names = [];
+
+  /** @param {[string, Item][]} items */
+  constructor(items = []) {
+    for (const [name, item] of items) this.set(name, item);
+  }
+
+  get size() {
+    return this.#names.length;
+  }
+
+  /** @param {string} name */
+  get(name) {
+    return this.#items.get(name);
+  }
+
+  /** @param {string} name @param {Item} item */
+  set(name, item) {
+    if (!this.#items.has(name)) this.#names.push(name);
+    this.#items.set(name, item);
+  }
+
+  /** Remove all but the first items. @param {number} before their number */
+  forget(before) {
+    while (this.#names.length > before) this.#items.delete(/** @type {string} */ (this.#names.pop()));
+  }
+}
+
+/** The checks of one program, along its steps: which values and symbols are there. */
+class ProgramCheck {
+  #manifest;
+  #program;
+  #planKeys;
+  /** Those that are there. @type {Scope<PortType>} */
+  #values;
+  /** Those that have a size. @type {Scope<Bounds>} */
+  #symbols = new Scope();
+
+  /** @param {any} manifest @param {any} program @param {Set<string>} planKeys */
+  constructor(manifest, program, planKeys) {
+    this.#manifest = manifest;
+    this.#program = program;
+    this.#planKeys = planKeys;
+    this.#values = inputTypes(manifest, program);
+  }
+
+  /** @param {Path} path */
+  run(path) {
+    const { dynamic } = this.#manifest;
+    const { shapes, ranges, steps } = this.#program;
+    checkShapes(this.#manifest, shapes, path);
+    for (const [name, sizes] of sortedEntries(ranges)) {
+      if (Object.hasOwn(dynamic, name)) {
+        throw new Refusal("names", "is a dynamic dimension, too", [...path, "ranges", name]);
+      }
+      checkRange(sizes, [...path, "ranges", name]);
+    }
+    for (const dim of Object.values(shapes).flat()) {
+      if (typeof dim === "string") this.#symbols.set(dim, [dynamic[dim].low, dynamic[dim].high]);
+    }
+    this.#checkSteps(steps, [...path, "steps"]);
+  }
+
+  /** Check the steps to the end of the program; afterwards only what was there before them is there.
+   *  @param {any[]} steps @param {Path} path */
+  #checkSteps(steps, path) {
+    const [values, symbols] = [this.#values.size, this.#symbols.size];
+    for (const [index, step] of steps.entries()) {
+      const place = [...path, index];
+      if (step.kind === "branch") {
+        if (index + 1 < steps.length) throw new Refusal("branch", "is not the last step", place);
+        this.#requireRead(step.condition, 1, ["bool"], [...place, "condition"]);
+        this.#checkSteps(step.true, [...place, "true"]);
+        this.#checkSteps(step.false, [...place, "false"]);
+      } else if (step.kind === "stage") this.#checkStage(step, place);
+      else if (step.kind === "read") {
+        const { ranges } = this.#program;
+        this.#requireRead(step.value, step.symbols.length, INTEGERS, [...place, "value"]);
+        for (const [at, symbol] of step.symbols.entries()) {
+          if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol)) {
+            throw new Refusal("read symbol", "has no range, or is read twice", [...place, "symbols", at]);
+          }
+          this.#symbols.set(symbol, [ranges[symbol].low, ranges[symbol].high]);
+        }
+      } else this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
+    }
+    if (steps.at(-1)?.kind !== "branch") this.#checkResults(path);
+    this.#values.forget(values);
+    this.#symbols.forget(symbols);
+  }
+
+  /** @param {Path} path */
+  #checkResults(path) {
+    for (const { name, dtype } of this.#manifest.outputs) {
+      const value = this.#values.get(name);
+      if (!value || ![null, value.dtype].includes(dtype)) {
+        throw new Refusal("result", `ends without the output '${name}', or with another type`, path);
+      }
+    }
+  }
+
+  /** @param {any} step @param {Path} path */
+  #checkStage(step, path) {
+    for (const key of [step.plan, step.software ?? step.plan]) {
+      if (this.#planKeys.has(key)) throw new Refusal("plan twice", "is a plan of its own, too", path);
+      requireListed(this.#manifest.files, `plan-${key}.json`, path);
+    }
+    for (const [at, name] of step.inputs.entries()) this.#require(name, [...path, "inputs", at]);
+    const inputs = new Set(step.inputs);
+    for (const [port, symbol] of sortedEntries(step.sizes)) {
+      if (!this.#symbols.get(symbol) || inputs.has(port)) {
+        throw new Refusal("size", "is of no symbol that is there, or an input, too", [...path, "sizes", port]);
+      }
+    }
+    for (const [at, port] of step.outputs.entries()) {
+      const place = [...path, "outputs", at];
+      byteBounds(port, this.#symbols, place);
+      this.#define(port.name, port, place);
+    }
+  }
+
+  /** @param {string} name @param {Path} path */
+  #require(name, path) {
+    const value = this.#values.get(name);
+    if (!value) throw new Refusal("value", "is no value that is there", path);
+    return value;
+  }
+
+  /** Check that a value that is there has a number of elements of one of these types, whatever the run.
+   *  @param {string} name @param {number} count @param {string[]} dtypes @param {Path} path */
+  #requireRead(name, count, dtypes, path) {
+    const { dtype, shape } = this.#require(name, path);
+    let elements = 1;
+    for (const size of shape ?? []) {
+      elements = typeof size === "number" && elements * size <= SCHEMA.reads ? elements * size : -1;
+    }
+    if (!dtypes.includes(dtype ?? "") || elements !== count) {
+      throw new Refusal("read", "has another type, or another number of elements, than what is read", path);
+    }
+  }
+
+  /** @param {string} name @param {PortType} type @param {Path} path */
+  #define(name, type, path) {
+    if (this.#values.get(name)) throw new Refusal("value twice", "is there already", path);
+    this.#values.set(name, type);
+  }
+}

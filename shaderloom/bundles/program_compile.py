@@ -1,0 +1,385 @@
+"""Ahead-of-time compilation of a model that is no single plan: its steps for all values that a run may meet.
+
+A session decides each step of a program when it knows the values (:mod:`..execution.program`).  Here an integer that
+decides something is a symbol with a range, as the dimensions of inputs are; a condition is decided both ways, and each
+side is compiled to its end.  What a stage computes from symbols alone is known to the stages behind it as polynomials,
+so no step computes sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler.options import DEFAULT_LIMITS, Limits
+from ..compiler.passes.lowering import CompilationUnit
+from ..compiler.staging.partial_compile import Advance, Parts, StageInput, advance
+from ..compiler.staging.program_graph import PendingNode, make_node
+from ..compiler.symbolic import polynomial as ix
+from ..compiler.symbolic.dimensions import declared_dimension, dimension, serialise
+from ..compiler.symbolic.polynomial import Undecidable
+from ..execution.program.context import ProgramModel
+from ..execution.program.refusals import computes, refusal_of
+from ..execution.program.stage_interface import constraints, facts_of_outputs
+from ..execution.program.state import Block, State, reads_of
+from ..model.feeds import ShapeKey
+from ..model.model import Model
+from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, StageStep, Step
+from ..runtime.plan.dtypes import BOOL, UINT8
+from ..runtime.plan.errors import (
+    InputError,
+    InternalError,
+    LimitError,
+    NotKnownError,
+    Origin,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+)
+from ..runtime.plan.plan import Plan, Symbol
+from ..runtime.plan.record import record
+from ..runtime.plan.size_range import SizeRange
+
+#: What is known of values while compiling, by qualified name
+Values = dict[str, StageInput]
+
+#: Values with more elements are not compiled in; more integers than the second are not read
+KNOWN_ELEMENTS, READ_ELEMENTS = DEFAULT_LIMITS.fold_elements, 64
+#: Upper bounds of an integer of which nothing is known: the first for which the stages fit the target
+UPPER_BOUNDS = (4096, 1024, 256, 64)
+#: Stages of a program, those of all branches counted
+MOST_STAGES = 256
+
+#: The origin of nodes that store results which no node of the file computes in a step
+_NOWHERE = Origin("main", 0, "Identity")
+
+#: Returns the plan of a unit for the target, and the one for adapters that compute on the CPU; compiling a unit changes
+#: it, so there is a function for each new one
+CompileStage = Callable[[Callable[[], CompilationUnit], Limits], tuple[Plan, "Plan | None"]]
+
+
+class ProgramCompiler:
+    """Compiles the program of a model for one shape key.
+
+    ``ranges`` are those of the integers that a run reads, by the name of the value, with the position among its
+    elements if it has several: ``count``, ``sizes[1]``.  ``plans`` has the plans of the stages by key.
+    """
+
+    def __init__(
+        self, model: Model, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], ranges: Mapping[str, SizeRange]
+    ) -> None:
+        if model.options.half:
+            raise UnsupportedError(
+                "a model that runs in several stages is stored in full precision", hint="leave out the precision"
+            )
+        self._program = ProgramModel(model)
+        self._key = key
+        self._bound = model.bind(shapes, key)
+        self._declared = dict(ranges)
+        self._ranges: dict[str, SizeRange] = {}  #: of the symbols that are read
+        self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
+        self._parts: Parts = {}
+        self._stages = 0
+        self._symbols = {symbol.name: symbol for symbol in self._bound.symbols}
+        self.plans: dict[str, Plan] = {}
+
+    def compile(self, compile_stage: CompileStage) -> ProgramRecord:
+        """Return the program; ``compile_stage`` compiles each of its stages.
+
+        Raises the refusals of nodes that need the cpu, :class:`UnsupportedError` for decisions that depend on floats,
+        and :class:`LimitError` where no range fits the target.
+        """
+        self._compile_stage = compile_stage
+        imported = self._program.imported
+        dtypes = {port.name: port.dtype for port in (*imported.inputs, *imported.overridable)}
+        values: Values = {name: StageInput(dtypes[name], shape) for name, shape in self._bound.shapes.items()}
+        outputs = tuple(port.name for port in imported.outputs)
+        block = Block("main", tuple(self._program.scope.nodes()), outputs)
+        steps = self._steps(block.state(block.nodes, frozenset()), values)
+        unread = self._declared.keys() - self._ranges.keys()
+        if unread:
+            raise InputError(
+                f"no run reads '{min(unread)}', for which there is a range",
+                hint=f"what is read are {', '.join(sorted(self._ranges)) or 'no integers'}",
+            )
+        return ProgramRecord.of(dict(self._key.dims), self._ranges, steps)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _steps(self, state: State, values: Values) -> tuple[Step, ...]:
+        """Return the steps from a state to the end of its block.  ``values`` is what is known of the values there."""
+        steps: list[Step] = []
+        refused: dict[PendingNode, ShaderloomError] = {}
+        waiting: set[PendingNode] = set()
+        while state.pending:
+            aliases = [item for item in state.pending if _is_alias(item, values)]
+            if aliases:
+                steps += [AliasStep(item.outputs[0], item.inputs[0]) for item in aliases]
+                values = {**values, **{item.outputs[0]: values[item.inputs[0]] for item in aliases}}
+                state = _without(state, aliases)
+                continue
+            reached = self._advance(state, values, refused, waiting)
+            wanted = sorted(name for name in reached.wanted if name in values and values[name].static_value is None)
+            if reached.refused:
+                raise refusal_of(reached.refused, self._program.imported)
+            if wanted:
+                return (*steps, *self._decided(state, values, reached, wanted[0]))
+            if not reached.done:
+                raise self._stuck(reached)
+            try:
+                step, state, values = self._stage(state, values, reached, refused, waiting)
+            except NotKnownError as error:
+                guilty = [item for item in reached.done if error.origin is not None and computes(item, error.origin)]
+                if not guilty or waiting.issuperset(guilty):
+                    raise
+                waiting.update(guilty)
+                continue
+            steps += step
+        return (*steps, *self._results(state.block, values))
+
+    def _advance(
+        self,
+        state: State,
+        values: Values,
+        refused: Mapping[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
+        further: Mapping[str, StageInput] | None = None,
+    ) -> Advance:
+        """Specialise what can be from the ``values`` that the state reads, and ``further`` ones."""
+        inputs = {name: values[name] for name in state.live if name in values}
+        program = self._program
+        return advance(
+            state.block.name,
+            state.pending,
+            {**inputs, **(further or {})},
+            program.scope.constants,
+            program.limits,
+            program.open_branch,
+            refused=refused,
+            waiting=waiting,
+            parts=self._parts,
+        )
+
+    def _stuck(self, reached: Advance) -> ShaderloomError:
+        loops = [item for item in reached.pending if item in reached.loops]
+        if not loops:
+            return InternalError(f"nothing can run {reached.pending[0].origin}")
+        return UnsupportedError(
+            "a bundle has no loops whose trip counts are known in a run alone", origin=loops[0].origin
+        )
+
+    def _results(self, block: Block, values: Values) -> tuple[Step, ...]:
+        """Return the steps that store outputs of a block which are constants of the model."""
+        missing = [name for name in block.outputs if name not in values]
+        if not missing:
+            return ()
+        scope = self._program.scope
+        nodes = [make_node("Identity", scope, [name], [f"{name} result"], _NOWHERE) for name in missing]
+        inner = Block(f"{block.name} results", tuple(nodes), tuple(f"{name} result" for name in missing))
+        state = inner.state(inner.nodes, frozenset())
+        reached = self._advance(state, values, {}, set())
+        steps, _, _ = self._stage(state, values, reached, {}, set())
+        return (*steps, *(AliasStep(name, f"{name} result") for name in missing))
+
+    # -- decisions -----------------------------------------------------------------------------------------------------
+
+    def _decided(self, state: State, values: Values, reached: Advance, name: str) -> tuple[Step, ...]:
+        """Return the steps behind a value whose elements decide something."""
+        value = values[name]
+        readers = [item for item in reached.pending if name in item.inputs]
+        origin = readers[0].origin if readers else None
+        sizes = tuple(size for size in value.shape if isinstance(size, int))
+        if len(sizes) < len(value.shape):
+            raise UnsupportedError(f"how many elements of '{name}' are read must be known", origin=origin, tensor=name)
+        count = math.prod(sizes)
+        assert value.dtype is not None, "the compiler reads no other value"
+        if value.dtype is BOOL and count == 1:
+            sides = []
+            for taken in (True, False):
+                decided = StageInput(BOOL, value.shape, np.full(sizes, taken))
+                sides.append(self._steps(state.block.state(state.pending, frozenset()), {**values, name: decided}))
+            return (BranchStep(name, *sides),)
+        if value.dtype.is_float or value.dtype is BOOL or count > READ_ELEMENTS:
+            raise UnsupportedError(
+                f"sizes depend on {count} elements of type {value.dtype} in '{name}': a bundle reads integers, "
+                f"{READ_ELEMENTS} at most, and single conditions",
+                origin=origin,
+                tensor=name,
+            )
+        if name not in self._reads:
+            self._reads[name] = self._new_symbols(state, values, reached, name, count)
+        symbols = self._reads[name]
+        tries = _tries(_most_elements(readers, reached))
+        if all(symbol in self._declared or symbol in self._ranges for symbol in symbols):
+            tries = tries[:1]
+        for high in tries:
+            for symbol in symbols:
+                self._ranges[symbol] = self._declared.get(symbol) or SizeRange(0, high)
+            integers = _integers(value, {symbol: self._ranges[symbol] for symbol in symbols})
+            try:
+                return (ReadStep(name, symbols), *self._steps(state, {**values, name: integers}))
+            except (LimitError, ShapeError, Undecidable) as error:
+                if high == tries[-1] or not isinstance(error, LimitError):
+                    raise _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols}) from error
+        raise InternalError("there is an upper bound to try")
+
+    def _new_symbols(self, state: State, values: Values, reached: Advance, name: str, count: int) -> tuple[str, ...]:
+        """Return names for the integers of a value: those of the outputs' dimensions that they are, where declared.
+
+        Otherwise that of the value, or of what an operator gives whose elements are counted.
+        """
+        counted = [item.outputs[0] for item in reached.split if name in self._parts_outputs(item)]
+        base = counted[0] if counted else name
+        symbols = [base if count == 1 else f"{base}[{position}]" for position in range(count)]
+        value = values[name]
+        trial = _integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[0]) for symbol in symbols})
+        ahead = self._advance(state, {**values, name: trial}, {}, set())
+        taken = {*self._symbols, *(symbol for others in self._reads.values() for symbol in others)}
+        named: set[str] = set()
+        for port in self._program.imported.outputs:
+            result = ahead.values.get(port.name)
+            for size, dim in zip(result.shape, port.dims or ()) if result is not None else ():
+                symbol = serialise(size)
+                if isinstance(dim, str) and dim not in taken | named and symbol in symbols:
+                    symbols[symbols.index(symbol)] = dim
+                    named.add(dim)
+        while taken.intersection(symbols):
+            symbols = [f"{symbol} read" if symbol in taken else symbol for symbol in symbols]
+        return tuple(symbols)
+
+    def _parts_outputs(self, item: PendingNode) -> set[str]:
+        """Return the names of what the parts of a split node compute."""
+        return {name for part in self._parts.get(item, ()) for name in part.outputs}
+
+    # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _stage(
+        self,
+        state: State,
+        values: Values,
+        reached: Advance,
+        refused: Mapping[PendingNode, ShaderloomError],
+        waiting: set[PendingNode],
+    ) -> tuple[list[Step], State, Values]:
+        """Compile what was reached; return the step, the state behind it and what is known there."""
+        read = {name for item in reached.pending for name in reads_of(item)}
+        results = set(state.block.outputs)
+        following = dict(values)
+        outputs, declared = [], {}
+        for name in sorted({name for item in reached.done for name in item.outputs if name} & (results | read)):
+            value = reached.values[name]
+            static = value.static_value
+            is_compiled_in = static is not None and static.size <= KNOWN_ELEMENTS
+            following[name] = StageInput(value.dtype, value.shape, static if is_compiled_in else None)
+            declared[name] = value.dtype
+            if not is_compiled_in or name in results:
+                outputs.append(name)
+        behind = state.block.state(tuple(reached.pending), frozenset())
+        if not outputs:
+            return [], behind, following
+        rows = self._size_inputs(reached)
+
+        def unit() -> CompilationUnit:
+            again = self._advance(state, values, refused, set(waiting), rows)
+            interface = constraints(self._program, state.block, again, outputs, ())
+            nodes = [item.node for item in again.done]
+            symbols = tuple(self._symbol(name) for name in sorted(_symbols_of(again)))
+            return CompilationUnit(lambda _: again.finish(outputs), nodes, symbols, interface)
+
+        self._stages += 1
+        if self._stages > MOST_STAGES:
+            raise LimitError(f"a program has more than {MOST_STAGES} stages, those of all branches counted")
+        plan, software = self._compile_stage(unit, self._program.limits)
+        self.plans.update((each.key, each) for each in (plan, software) if each is not None)
+        for name, facts in facts_of_outputs(plan, declared).items():
+            held = following[name]
+            following[name] = StageInput(held.dtype, held.shape, held.static_value, facts=facts)
+        names = [port.name for port in plan.inputs]
+        sizes = {name: rows[name].symbol for name in names if name in rows}
+        step = StageStep(
+            plan.key,
+            None if software is None else software.key,
+            tuple(name for name in names if name not in rows),
+            sizes,
+            plan.outputs,
+        )
+        return [step], behind, following
+
+    def _size_inputs(self, reached: Advance) -> dict[str, _SizePort]:
+        """Return inputs by name for the symbols that no axis of the stage's inputs determines."""
+        determined = {size for value in reached.inputs.values() if value.static_value is None for size in value.shape}
+        rows = {}
+        for name in sorted(_symbols_of(reached)):
+            symbol = self._symbol(name)
+            size = dimension(name, *symbol.range)
+            if size not in determined:
+                port = f"rows of {name}"
+                while port in reached.values:
+                    port += " again"
+                rows[port] = _SizePort(UINT8, (size, 0), symbol=name)
+        return rows
+
+    def _symbol(self, name: str) -> Symbol:
+        return self._symbols.get(name) or Symbol(name, *self._ranges[name])
+
+
+@record
+class _SizePort(StageInput):
+    """An input of a stage that has no elements, but as many rows as a symbol says."""
+
+    symbol: str = ""
+
+
+def _is_alias(item: PendingNode, values: Values) -> bool:
+    """Return whether a node gives another name to a value that a step has computed."""
+    if not item.synthetic or item.node.op != "Identity" or len(item.outputs) != 1:
+        return False
+    value = values.get(item.inputs[0])
+    return value is not None and value.static_value is None
+
+
+def _without(state: State, items: Sequence[PendingNode]) -> State:
+    return state.block.state(tuple(item for item in state.pending if item not in items), frozenset())
+
+
+def _symbols_of(reached: Advance) -> set[str]:
+    """Return the names of the symbols in the shapes and elements of a stage's inputs."""
+    sizes: set[Any] = set()
+    for value in reached.inputs.values():
+        sizes.update(value.shape)
+        if value.static_value is not None and value.static_value.dtype == object:
+            sizes.update(value.static_value.reshape(-1))
+    declared = (declared_dimension(name) for size in sizes if isinstance(size, ix.Index) for name in ix.variables(size))
+    return {each.name for each in declared if each is not None}
+
+
+def _integers(value: StageInput, ranges: Mapping[str, SizeRange]) -> StageInput:
+    """Return a value whose elements are symbols with these ranges."""
+    elements = np.empty(len(ranges), object)
+    elements[:] = [dimension(symbol, *sizes) for symbol, sizes in ranges.items()]
+    if all(isinstance(element, int) for element in elements):
+        elements = elements.astype(np.int64)
+    return StageInput(value.dtype, value.shape, elements.reshape([ix.number(size) for size in value.shape]))
+
+
+def _most_elements(readers: Sequence[PendingNode], reached: Advance) -> int | None:
+    """Return the most elements that a part of a split operator can count; None where no such part reads a number."""
+    operands = [reached.values[item.inputs[0]] for item in readers if item.node.domain == "loom"]
+    return min((ix.bounds(value.elements)[1] for value in operands), default=None)
+
+
+def _tries(most: int | None) -> tuple[int, ...]:
+    """Return upper bounds of an integer, the one that is tried first in front."""
+    return UPPER_BOUNDS if most is None else (most, *(high for high in UPPER_BOUNDS if high < most))
+
+
+def _refused_range(error: Exception, ranges: Mapping[str, SizeRange]) -> ShaderloomError:
+    """Return the error for stages that cannot be compiled for these ranges."""
+    named = ", ".join(f"{name} from {sizes}" for name, sizes in ranges.items())
+    hint = "compile the bundle for other ranges (--range)"
+    if isinstance(error, ShaderloomError):
+        return type(error)(f"for {named}: {error.reason}", origin=error.origin, tensor=error.tensor, hint=hint)
+    return UnsupportedError(f"for {named}: a choice of the compiler holds for some of the sizes only", hint=hint)

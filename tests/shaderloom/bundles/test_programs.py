@@ -1,0 +1,217 @@
+"""Bundles of models in several stages, beside sessions of the models.
+
+Covers: shaderloom/bundles/program_compile, shaderloom/bundles/program_run, shaderloom/bundles/plans.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import shaderloom
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
+
+from ...support.programs import BRANCHES, numbers, parse, sparse
+
+#: A count, and what is computed from it on the host: twice the sizes, and a range
+COUNTED_SIZES = """g (float[5, 40] x) => (int64[2, m] y, float[k] z, int64[1] s, int64[r] order) <int64[1] two = {2}> {
+    y = NonZero(x)  t = Transpose(y)  v = GatherND(x, t)  z = Concat<axis = 0>(v, v)
+    whole = Shape(z)  s = Div(whole, two)
+    n = Squeeze(whole)  first = Constant<value = int64 {0}>()  one = Constant<value = int64 {1}>()
+    order = Range(first, n, one) }"""
+
+#: Boxes that do not overlap, what they are, and the best of them
+DETECTOR = """g (float[1, 60, 4] boxes, float[1, 3, 60] scores)
+        => (int64[n, 3] selected, float[n, 4] chosen, float best)
+    <int64 most = {7}, float overlap = {0.4}, float least = {0.2}, int64[1] zero = {0}, int64[1] one = {1}> {
+    selected = NonMaxSuppression(boxes, scores, most, overlap, least)
+    places = Gather<axis = 1>(selected, last)  flat = Squeeze(places, one)  all = Squeeze(boxes, zero)
+    chosen = Gather<axis = 0>(all, flat)  best = ReduceMax<keepdims = 0>(scores)
+    last = Constant<value = int64[1] {2}>() }"""
+
+#: Durations of sounds to their frames: the length of the result is the sum of the durations
+SPEECH = """g (int64[t] durations, float[t, 6] sounds) => (float[frames, 6] spoken)
+    <int64 zero = {0}, int64 one = {1}, int64[1] axis0 = {0}, int64[1] axis1 = {1}> {
+    total = ReduceSum<keepdims = 0>(durations)  steps = Range(zero, total, one)
+    ends = CumSum(durations, zero)  column = Unsqueeze(ends, axis0)  row = Unsqueeze(steps, axis1)
+    behind = GreaterOrEqual(row, column)  counts = Cast<to = 7>(behind)  index = ReduceSum<keepdims = 0>(counts, axis1)
+    spoken = Gather<axis = 0>(sounds, index) }"""
+
+
+#: Two sides that read one weight
+SIDES = """g (bool c, float[3, 64] x) => (float[3, 64] y) <float[64, 64] w = {WEIGHT}> {
+    y = If (c) < then_branch = a () => (float[3, 64] t) { t = MatMul(x, w) },
+                 else_branch = b () => (float[3, 64] e) { r = Relu(x) e = MatMul(r, w) } > }"""
+
+
+@pytest.fixture
+def both(tmp_path, device):
+    """``both(text, shapes, **options)``: the session of a bundle, and that of its model."""
+    opened = []
+
+    def open_both(text: str, shapes: dict, **options):
+        model = parse(text)
+        dynamic = options.get("dynamic")
+        compile_bundle(model, tmp_path / "m.shaderbundle", shapes=[shapes] if shapes else (), **options)
+        opened.append(shaderloom.load_bundle(tmp_path / "m.shaderbundle", device=device))
+        opened.append(shaderloom.InferenceSession(model, device=device, cache=False, dynamic=dynamic))
+        return tuple(opened[-2:])
+
+    yield open_both
+    for session in opened:
+        session.close()
+
+
+def assert_alike(sessions, feeds) -> list[np.ndarray]:
+    bundle, session = sessions
+    outputs = bundle.run(None, feeds)
+    for actual, expected in zip(outputs, session.run(None, feeds), strict=True):
+        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    return outputs
+
+
+def boxes_of(seed: int, spread: float) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    corners = generator.random((1, 60, 2)) * spread
+    boxes = np.concatenate([corners, corners + generator.random((1, 60, 2))], 2).astype(np.float32)
+    return {"boxes": boxes, "scores": generator.random((1, 3, 60)).astype(np.float32)}
+
+
+def program_of(session):
+    (program,) = session.bundle.manifest.programs
+    return program
+
+
+def test_counts_are_read_and_sizes_follow_from_them(both):
+    sessions = both(COUNTED_SIZES, {})
+    program = program_of(sessions[0])
+    assert [type(step) for step in program.steps] == [StageStep, ReadStep, StageStep]
+    assert {name: sizes.to_json() for name, sizes in program.ranges.items()} == {"m": [0, 200]}
+    for keep in (0.3, 1, 0.005, 0.9):
+        assert_alike(sessions, {"x": sparse(5, 40, keep=keep)})
+    assert_alike(sessions, {"x": np.zeros((5, 40), np.float32)})
+    stats = sessions[0].stats
+    assert (stats.steps, [crossing.bytes for crossing in stats.crossings]) == (["wgpu", "wgpu"], [4])
+
+
+def test_conditions_go_either_way_with_shared_weights(both):
+    sessions = both(BRANCHES, {"x": (7,)})
+    program = program_of(sessions[0])
+    assert [type(step) for step in program.steps] == [StageStep, BranchStep]
+    positive = np.abs(numbers(7))
+    assert assert_alike(sessions, {"x": positive})[0].shape == (7,)
+    assert assert_alike(sessions, {"x": -positive})[0].shape == (14,)
+
+
+def test_branches_share_their_weights(both):
+    bundle, session = both(SIDES.replace("WEIGHT", ", ".join(map(str, numbers(64, 64).reshape(-1)))), {})
+    keys = {stage.key for stage in program_of(bundle).stages}
+    assert len(keys) == 2
+    assert sum(part.length for parts in bundle.bundle.manifest.weights.values() for part in parts) == 64 * 64 * 4
+    for taken in (True, False):
+        assert_alike((bundle, session), {"c": np.array(taken), "x": numbers(3, 64)})
+
+
+def test_suppression_behind_a_detector(both):
+    sessions = both(DETECTOR, {})
+    for seed, spread in enumerate((1, 4, 30)):
+        assert_alike(sessions, boxes_of(seed, spread))
+    none = {**boxes_of(3, 1), "scores": np.zeros((1, 3, 60), np.float32)}
+    assert assert_alike(sessions, none)[0].shape == (0, 3)
+
+
+def test_the_length_of_speech(both):
+    sessions = both(SPEECH, {"durations": (9,), "sounds": (9, 6)}, ranges={"frames": (0, 300)})
+    for seed in range(3):
+        durations = np.random.default_rng(seed).integers(0, 30, 9)
+        assert_alike(sessions, {"durations": durations, "sounds": numbers(9, 6)})
+
+
+def test_dynamic_dimensions_beside_what_is_read(both):
+    sessions = both(SPEECH, {"durations": (9,), "sounds": (9, 6)}, dynamic={"t": (1, 40)})
+    for size in (1, 9, 40):
+        durations = np.random.default_rng(size).integers(1, 9, size)
+        assert_alike(sessions, {"durations": durations, "sounds": numbers(size, 6)})
+
+
+def test_a_run_outside_of_a_range_names_it(both):
+    bundle, _ = both(COUNTED_SIZES, {}, ranges={"m": (1, 50)})
+    with pytest.raises(shaderloom.InputError) as caught:
+        bundle.run(None, {"x": np.ones((5, 40), np.float32)})
+    assert str(caught.value) == (
+        "input, tensor 'NonZero_0.2': 'm' is 200 in this run, and the bundle was compiled for 1 to 50 "
+        "[compile it with --range 'm=LOW:HIGH']"
+    )
+    bundle.run(None, {"x": sparse(5, 40, keep=0.1)})
+
+
+def test_ranges_of_what_no_run_reads_are_refused(tmp_path):
+    with pytest.raises(shaderloom.InputError, match=r"no run reads 'n', .* are m"):
+        compile_bundle(parse(COUNTED_SIZES), tmp_path / "b", ranges={"n": (1, 50)})
+    with pytest.raises(shaderloom.InputError, match="the model reads no integers"):
+        compile_bundle(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"), tmp_path / "b", ranges={"n": (1, 50)})
+
+
+def test_sizes_that_floats_decide_are_refused(tmp_path):
+    model = parse("g (float end) => (float[n] y) <float zero = {0}, float one = {1}> { y = Range(zero, end, one) }")
+    with pytest.raises(shaderloom.UnsupportedError, match="1 elements of type float32 in 'end'"):
+        compile_bundle(model, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_nodes_that_need_the_cpu_are_listed(tmp_path):
+    model = parse("""g (bool c, float[4] x) => (float[4] y, int64 n, bool b) {
+        y = If (c) < then_branch = a () => (float[4] t) { t = Exp(x) },
+                     else_branch = b () => (float[4] e) { e = Relu(x) } >
+        q = SequenceConstruct(x, x)  n = SequenceLength(q)  s = Cast<to = 8>(x)  r = RegexFullMatch<pattern = "1">(s)
+        b = ReduceMax<keepdims = 0>(r) }""")
+    with pytest.raises(shaderloom.UnsupportedError) as caught:
+        compile_bundle(model, tmp_path / "b")
+    assert "SequenceConstruct (main node 1)" in str(caught.value)
+    assert "RegexFullMatch (main node 4)" in str(caught.value)
+
+
+def test_half_precision_is_refused(tmp_path):
+    with pytest.raises(shaderloom.UnsupportedError, match="stored in full precision"):
+        compile_bundle(parse(BRANCHES), tmp_path / "b", shapes=[{"x": (3,)}], precision="float16")
+
+
+def test_constant_outputs_and_inputs_that_are_outputs(both):
+    sessions = both(
+        """g (float[2, 3] x, bool c) => (float[2, 3] x2, float[2] k, float[n] y) <float[2] k = {1, 2}> {
+            x2 = Identity(x)  i = If (c) < then_branch = a () => (float[2, 3] t) { t = Exp(x) },
+                                           else_branch = b () => (float[2, 3] e) { e = Identity(x) } >
+            flat = Constant<value = int64[1] {-1}>()  y = Reshape(i, flat) }""",
+        {},
+    )
+    for taken in (True, False):
+        assert_alike(sessions, {"x": numbers(2, 3), "c": np.array(taken)})
+
+
+def test_samples_of_programs_are_verified(tmp_path, device):
+    from shaderloom.bundles.verify import verify_samples
+
+    path = tmp_path / "b"
+    compile_bundle(parse(COUNTED_SIZES), path, sample=True, sample_inputs={"x": sparse(5, 40)}, device=device)
+    with shaderloom.load_bundle(path, device=device) as session:
+        assert [comparison.reason for comparison in verify_samples(session)] == [None] * 4
+
+
+def test_equal_input_gives_equal_bytes(tmp_path):
+    for name in ("a", "b"):
+        compile_bundle(parse(DETECTOR), tmp_path / name)
+    first, second = ((tmp_path / name / "manifest.json").read_bytes() for name in ("a", "b"))
+    assert first == second
+    assert json.loads(first)["plans"] == []
+
+
+def test_one_output_and_a_profile(both):
+    bundle, session = both(COUNTED_SIZES, {})
+    feeds = {"x": sparse(5, 40)}
+    np.testing.assert_array_equal(bundle.run(["z"], feeds)[0], session.run(["z"], feeds)[0])
+    assert [str(key) for key in bundle.shape_keys] == ["x=5x40"]
+    assert len(bundle._engine.profile(feeds)) == 2

@@ -1,0 +1,142 @@
+"""Programs of bundles in the browser, beside sessions of their models.
+
+Covers: runtime/web/shaderloom.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom.bundles.compile import compile_bundle
+
+from ..support.bundles import STEPS, steps_bundle
+
+#: Typed arrays of what :func:`for_page` gives
+TYPED = """(feeds) => Object.fromEntries(Object.entries(feeds).map(([name, { array, data, dims }]) =>
+  [name, { data: new globalThis[array](data), dims }]))"""
+
+RUN = f"""async (feeds, options) => {{
+  const {{ load }} = await import("/shaderloom.js");
+  globalThis.session ??= await load("/bundle/");
+  const outputs = await session.run(({TYPED})(feeds), options);
+  return Object.fromEntries(Object.entries(outputs).map(([name, {{ dtype, dims, data }}]) =>
+    [name, {{ dtype, dims, data: Array.from(data, Number) }}]));
+}}"""
+
+
+def fed(n: int = 2, keep: float = 0.3, *, taken: bool = True) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(n)
+    x = draw.standard_normal((5, 40)).astype(np.float32) * (draw.random((5, 40)) < keep)
+    return {"x": x, "c": np.array(taken), "w": draw.standard_normal((n, 3)).astype(np.float32)}
+
+
+def for_page(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    arrays = {"float32": "Float32Array", "bool": "Uint8Array", "int64": "BigInt64Array"}
+    return {
+        name: {"array": arrays[array.dtype.name], "data": array.ravel().tolist(), "dims": list(array.shape)}
+        for name, array in feeds.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def reference():
+    model = onnx.parser.parse_model(STEPS)
+    with shaderloom.InferenceSession(model, cache=False, dynamic={"n": (1, 9)}) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    return steps_bundle(tmp_path_factory.mktemp("steps") / "b")
+
+
+def assert_alike(outputs: dict, session, feeds: dict[str, np.ndarray]) -> None:
+    names = [port.name for port in session.get_outputs()]
+    for name, expected in zip(names, session.run(names, feeds), strict=True):
+        assert (outputs[name]["dtype"], outputs[name]["dims"]) == (expected.dtype.name, list(expected.shape))
+        actual = np.array(outputs[name]["data"]).reshape(expected.shape)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_counts_branches_and_sizes(open_bundle, bundle, reference):
+    page = open_bundle(bundle)
+    for feeds in (fed(), fed(9, taken=False), fed(1, 0), fed(3, 1, taken=False)):
+        assert_alike(page.call(RUN, for_page(feeds), {}), reference, feeds)
+
+
+def test_runs_take_turns(open_bundle, bundle, reference):
+    page = open_bundle(bundle)
+    inputs = [fed(size, 0.1 * size, taken=size % 2 == 0) for size in (1, 5, 2, 8)]
+    results = page.call(
+        f"async (feeds) => {{ const run = {RUN}; await run(feeds[0], {{}});"
+        " return Promise.all(feeds.map((each) => run(each, {}))); }",
+        [for_page(feeds) for feeds in inputs],
+    )
+    for outputs, feeds in zip(results, inputs, strict=True):
+        assert_alike(outputs, reference, feeds)
+
+
+def test_outputs_stay_on_the_device_and_are_fed_again(open_bundle, bundle, reference):
+    page = open_bundle(bundle)
+    feeds = fed()
+    outputs = page.call(
+        """async (given) => {
+          const { load } = await import("/shaderloom.js");
+          const session = await load("/bundle/", { prepare: true });
+          const feeds = (TYPED)(given);
+          const first = await session.run(feeds, { location: "gpu", outputs: ["e", "two"] });
+          const outputs = await session.run({ ...feeds, w: first.e });
+          for (const { buffer } of Object.values(first)) buffer.destroy();
+          return { names: Object.keys(first), e: Array.from(outputs.e.data), z: Array.from(outputs.z.data) };
+        }""".replace("TYPED", TYPED),
+        for_page(feeds),
+    )
+    assert outputs["names"] == ["e", "two"]
+    np.testing.assert_allclose(outputs["e"], np.exp(np.exp(feeds["w"])).ravel(), rtol=1e-4)
+    np.testing.assert_allclose(outputs["z"], np.exp(feeds["x"][feeds["x"] != 0]), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"),
+    [
+        ("session.run({ ...feeds, x: { data: new Float32Array(200).fill(1), dims: [5, 40] } })",
+         "input: 'm' is 200; it was declared 0 to 50"),
+        ("session.run(feeds, { outputs: ['q'] })", "input: the model has no output 'q'"),
+        ("session.run(feeds, { inPlace: true })", "input: inPlace is for models that are one plan"),
+        ("session.run({ ...feeds, x: { data: new Float32Array(100), dims: [5, 20] } })",
+         "input: the bundle was not compiled for"),
+        ("(session.dispose(), session.run(feeds))", "closed: the session was disposed of"),
+    ],
+)  # fmt: skip
+def test_what_a_program_refuses(open_bundle, tmp_path, expression, told):
+    model = onnx.parser.parse_model(STEPS)
+    shapes = [{"x": (5, 40), "c": (), "w": (2, 3)}]
+    compile_bundle(model, tmp_path / "b", shapes=shapes, ranges={"m": (0, 50)})
+    page = open_bundle(tmp_path / "b")
+    reason = page.call(
+        f"""async (given) => {{
+          const feeds = ({TYPED})(given);
+          const {{ load }} = await import("/shaderloom.js");
+          const session = await load("/bundle/");
+          return {expression}.then(() => "", (error) => `${{error.kind}}: ${{error.message}}`);
+        }}""",
+        for_page(fed(keep=0.1)),
+    )
+    assert reason.startswith(told)
+
+
+def test_bundles_of_plans_load_no_programs(open_bundle, bundle, tmp_path):
+    compile_bundle(onnx.parser.parse_model("<ir_version: 8, opset_import: [\"\" : 17]> g (float[2] x) => (float[2] y)"
+                                           " { y = Exp(x) }"), tmp_path / "b")  # fmt: skip
+    loaded = []
+    for path in (tmp_path / "b", bundle):
+        page = open_bundle(path)
+        loaded.append(page.evaluate(
+            "import('/shaderloom.js').then(({ load }) => load('/bundle/')).then(() => performance"
+            ".getEntriesByType('resource').some(({ name }) => name.endsWith('/programs.js')))"))  # fmt: skip
+    assert loaded == [False, True]
