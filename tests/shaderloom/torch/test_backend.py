@@ -110,6 +110,39 @@ def test_buffers_that_are_written_are_written_back(compiled, graphs):
     assert (graph.refusal, graph.runs, len(graph.sessions)) == ("", 3, 1)
 
 
+class Sizes(torch.nn.Module):
+    """Graphs of sizes alone, of no result at all, and of a buffer that is written and nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("sums", torch.zeros(8))
+
+    def forward(self, x):
+        rows = x.shape[0] * 2
+        torch._dynamo.graph_break()
+        self.sums.add_(x.sum(0))
+        torch._dynamo.graph_break()
+        self.sums[:2] = x[0, :2]
+        torch._dynamo.graph_break()
+        x.numel()
+        torch._dynamo.graph_break()
+        return rows, x.T
+
+
+def test_graphs_without_results_of_arithmetic(compiled, graphs):
+    module, eager = compiled(Sizes())
+    with torch.no_grad():
+        for size in (4, 5, 6):
+            x = torch.randn(size, 8)
+            (rows, view), expected = module(x), eager(x)
+            assert rows == expected[0]
+            assert view.data_ptr() == x.data_ptr()
+            torch.testing.assert_close(module.sums, eager.sums)
+    made = graphs()
+    assert {graph.refusal for graph in made} == {""}
+    assert sum(graph.runs for graph in made) == 2 * 3, "those that write to the buffer"
+
+
 def test_changed_weights_count(compiled, graphs):
     module, eager = compiled(torch.nn.Linear(8, 8))
     x = torch.randn(4, 8)
