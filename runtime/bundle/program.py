@@ -55,7 +55,14 @@ class BranchStep:
     otherwise: tuple[Step, ...]
 
 
-Step = Union[StageStep, ReadStep, AliasStep, BranchStep]
+@record
+class RefuseStep:
+    """Ends the run with an error: for its inputs this side of a branch cannot be computed.  The last step of its block."""
+
+    reason: str
+
+
+Step = Union[StageStep, ReadStep, AliasStep, BranchStep, RefuseStep]
 
 
 @record(slots=False)
@@ -121,6 +128,8 @@ def _to_json(step: Step) -> dict[str, Any]:
         return {"kind": "read", "value": step.value, "symbols": list(step.symbols)}
     if isinstance(step, AliasStep):
         return {"kind": "alias", "value": step.value, "source": step.source}
+    if isinstance(step, RefuseStep):
+        return {"kind": "refuse", "reason": step.reason}
     sides = {"true": [_to_json(each) for each in step.then], "false": [_to_json(each) for each in step.otherwise]}
     return {"kind": "branch", "condition": step.condition, **sides}
 
@@ -138,5 +147,6 @@ _READERS: Mapping[str, Any] = {
     "stage": _stage,
     "read": lambda item: ReadStep(item["value"], tuple(item["symbols"])),
     "alias": lambda item: AliasStep(item["value"], item["source"]),
+    "refuse": lambda item: RefuseStep(item["reason"]),
     "branch": lambda item: BranchStep(item["condition"], _steps(item["true"]), _steps(item["false"])),
 }

@@ -18,6 +18,9 @@ from .structure import Refusal, in_order, schema
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
 
 
+#: Kinds of steps that no other step follows
+_LAST = ("branch", "refuse")
+
 #: Element type and shape, None where they are open
 PortType = tuple[Union[str, None], Any]
 
@@ -125,9 +128,9 @@ class _ProgramCheck:
         values, symbols = len(self._values), len(self._symbols)
         for index, step in enumerate(steps):
             place = (*path, index)
+            if step["kind"] in _LAST and index + 1 < len(steps):
+                raise Refusal("last step", "is not the last step", *place)
             if step["kind"] == "branch":
-                if index + 1 < len(steps):
-                    raise Refusal("branch", "is not the last step", *place)
                 self._require_read(step["condition"], 1, ("bool",), (*place, "condition"))
                 self._check_steps(step["true"], (*place, "true"))
                 self._check_steps(step["false"], (*place, "false"))
@@ -140,10 +143,10 @@ class _ProgramCheck:
                         raise Refusal("read symbol", "has no range, or is read twice", *place, "symbols", at)
                     sizes = self._program["ranges"][symbol]
                     self._symbols[symbol] = sizes["low"], sizes["high"]
-            else:
+            elif step["kind"] == "alias":
                 self._require(step["source"], (*place, "source"))
                 self._define(step["value"], self._values[step["source"]], (*place, "value"))
-        if not steps or steps[-1]["kind"] != "branch":
+        if not steps or steps[-1]["kind"] not in _LAST:
             self._check_results(path)
         _forget(self._values, values)
         _forget(self._symbols, symbols)

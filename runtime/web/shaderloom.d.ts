@@ -120,7 +120,7 @@ export interface PlanRecord {
 }
 
 /** Part of a program, as docs/guide/bundles.md specifies it. */
-export type Step = StageStep | ReadStep | AliasStep | BranchStep;
+export type Step = StageStep | ReadStep | AliasStep | BranchStep | RefuseStep;
 
 export interface StageStep {
   kind: "stage";
@@ -149,6 +149,11 @@ export interface BranchStep {
   condition: string;
   true: Step[];
   false: Step[];
+}
+
+export interface RefuseStep {
+  kind: "refuse";
+  reason: string;
 }
 
 /** The steps of a model that is no single plan, for inputs of these shapes. */

@@ -27,7 +27,7 @@ from ..execution.program.stage_interface import constraints, facts_of_outputs
 from ..execution.program.state import Block, State, reads_of
 from ..model.feeds import ShapeKey
 from ..model.model import Model
-from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, StageStep, Step
+from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, RefuseStep, StageStep, Step
 from ..runtime.plan.dtypes import BOOL, UINT8
 from ..runtime.plan.errors import (
     InputError,
@@ -197,11 +197,7 @@ class ProgramCompiler:
         count = math.prod(sizes)
         assert value.dtype is not None, "the compiler reads no other value"
         if value.dtype is BOOL and count == 1:
-            sides = []
-            for taken in (True, False):
-                decided = StageInput(BOOL, value.shape, np.full(sizes, taken))
-                sides.append(self._steps(state.block.state(state.pending, frozenset()), {**values, name: decided}))
-            return (BranchStep(name, *sides),)
+            return (self._branch(state, values, name, sizes),)
         if value.dtype.is_float or value.dtype is BOOL or count > READ_ELEMENTS:
             raise UnsupportedError(
                 f"sizes depend on {count} elements of type {value.dtype} in '{name}': a bundle reads integers, "
@@ -225,6 +221,25 @@ class ProgramCompiler:
                 if high == tries[-1] or not isinstance(error, LimitError):
                     raise _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols}) from error
         raise InternalError("there is an upper bound to try")
+
+    def _branch(self, state: State, values: Values, name: str, sizes: tuple[int, ...]) -> BranchStep:
+        """Return both sides of a condition; one for which the shapes do not fit is refused in runs.
+
+        Raises :class:`ShapeError` if they fit neither.
+        """
+        sides: list[tuple[Step, ...]] = []
+        errors: list[ShapeError] = []
+        for taken in (True, False):
+            decided = StageInput(BOOL, values[name].shape, np.full(sizes, taken))
+            try:
+                sides.append(self._steps(state, {**values, name: decided}))
+            except ShapeError as error:
+                text = "true" if taken else "false"
+                sides.append((RefuseStep(f"'{name}' is {text}, for which these shapes do not fit: {error}"),))
+                errors.append(error)
+        if len(errors) == len(sides):
+            raise errors[0]
+        return BranchStep(name, *sides)
 
     def _new_symbols(self, state: State, values: Values, reached: Advance, name: str, count: int) -> tuple[str, ...]:
         """Return names for the integers of a value: those of the outputs' dimensions that they are, where declared.

@@ -14,7 +14,7 @@ import numpy as np
 from ..execution.resources import DeviceResources
 from ..execution.steps import Env, PlanStep, RunRecord, read
 from ..execution.values import RuntimeValue, deliver
-from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, StageStep, Step
+from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, RefuseStep, StageStep, Step
 from ..runtime.execution.attachment import Target
 from ..runtime.plan.errors import InputError, InternalError
 from ..runtime.plan.plan import Plan
@@ -102,6 +102,8 @@ class _ProgramRun:
                 self._read(step, env)
             elif isinstance(step, AliasStep):
                 env[step.value] = env[step.source]
+            elif isinstance(step, RefuseStep):
+                raise InputError(step.reason)
             else:
                 taken = bool(np.asarray(read(env, step.condition, self._record)).reshape(-1)[0])
                 self.run(step.then if taken else step.otherwise, env)
@@ -146,6 +148,8 @@ def _live(steps: Sequence[Step], results: Collection[str], *, on_host: bool = Tr
         elif isinstance(step, BranchStep):
             names = _live(step.then, results, on_host=on_host) | _live(step.otherwise, results, on_host=on_host)
             names |= {step.condition} if on_host else set()
+        elif isinstance(step, RefuseStep):
+            names = set()
         elif on_host:
             names.add(step.value)
     return names

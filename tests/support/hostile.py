@@ -347,7 +347,12 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
         put({"low": 0, "high": 2**53 - 1, "step": 1}, "programs", 0, "ranges", "m"),
         "overflow",
     ),
-    "a step behind a branch": (_at_end({"kind": "alias", "value": "q", "source": "x"}), "branch"),
+    "a step behind a branch": (_at_end({"kind": "alias", "value": "q", "source": "x"}), "last step"),
+    "a step behind a refusal": (
+        lambda root: root["programs"][0]["steps"].insert(0, {"kind": "refuse", "reason": "no"}),
+        "last step",
+    ),
+    "a reason that is no text": (_at_end({"kind": "refuse", "reason": 1}), "type"),
     "a step of another kind": (_at_end({"kind": "loop"}), "choice"),
     "a condition that is not there": (_step("branch", "condition", value="no"), "value"),
     "a condition of floats": (_step("branch", "condition", value="x"), "read"),

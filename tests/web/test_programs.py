@@ -15,6 +15,8 @@ import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 
 from ..support.bundles import STEPS, steps_bundle
+from ..support.model_inputs import speech
+from ..support.models import trained_model
 
 #: Typed arrays of what :func:`for_page` gives
 TYPED = """(feeds) => Object.fromEntries(Object.entries(feeds).map(([name, { array, data, dims }]) =>
@@ -99,6 +101,52 @@ def test_outputs_stay_on_the_device_and_are_fed_again(open_bundle, bundle, refer
     assert outputs["names"] == ["e", "two"]
     np.testing.assert_allclose(outputs["e"], np.exp(np.exp(feeds["w"])).ravel(), rtol=1e-4)
     np.testing.assert_allclose(outputs["z"], np.exp(feeds["x"][feeds["x"] != 0]), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_silero_hears_at_both_rates(open_bundle, tmp_path):
+    """Its branches on the rate take sounds of their own lengths; states stay on the device from frame to frame."""
+    path = trained_model("silero_both")
+    shapes = [{"input": (1, 36 * rate), "state": (2, 1, 128), "sr": ()} for rate in (16, 8)]
+    compile_bundle(path, tmp_path / "b", shapes=shapes)
+    page = open_bundle(tmp_path / "b")
+    with shaderloom.InferenceSession(path, cache=False) as session:
+        for rate in (16, 8):
+            frames = [speech(36 * rate, seed, rate * 1000)[None] for seed in range(3)]
+            state, expected = np.zeros((2, 1, 128), np.float32), []
+            for frame in frames:
+                feeds = {"input": frame, "state": state, "sr": np.array(rate * 1000)}
+                output, state = session.run(None, feeds)
+                expected.append(output.item())
+            outputs = page.call(
+                """async (frames, sr) => {
+                  const { load } = await import("/shaderloom.js");
+                  globalThis.session ??= await load("/bundle/");
+                  let state = { data: new Float32Array(256), dims: [2, 1, 128] };
+                  const heard = [];
+                  for (const frame of frames) {
+                    const input = { data: new Float32Array(frame), dims: [1, frame.length] };
+                    const feeds = { input, state, sr: new BigInt64Array([BigInt(sr)]) };
+                    const { output, stateN } = await session.run(feeds, { location: "gpu" });
+                    const [value] = await read(session.device, output.buffer);
+                    heard.push(value);
+                    state = stateN;
+                  }
+                  return heard;
+                  async function read(device, buffer) {
+                    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+                    const staging = device.createBuffer({ size: 4, usage });
+                    const encoder = device.createCommandEncoder();
+                    encoder.copyBufferToBuffer(buffer, 0, staging, 0, 4);
+                    device.queue.submit([encoder.finish()]);
+                    await staging.mapAsync(GPUMapMode.READ);
+                    return new Float32Array(staging.getMappedRange());
+                  }
+                }""",
+                [frame.ravel().tolist() for frame in frames],
+                rate * 1000,
+            )
+            np.testing.assert_allclose(outputs, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

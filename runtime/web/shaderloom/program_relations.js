@@ -13,6 +13,9 @@ import { Refusal } from "./structure.js";
 /** Element types of integers that a run may read. */
 const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
 
+/** Kinds of steps that no other step follows. */
+const LAST = ["branch", "refuse"];
+
 /** @param {any} manifest @param {Set<string>} planKeys those of its plans that are no stages: no stage and no program
  *  may have one of them @throws {Refusal} for the first relation that does not hold */
 export function checkPrograms(manifest, planKeys) {
@@ -158,8 +161,10 @@ class ProgramCheck {
     const [values, symbols] = [this.#values.size, this.#symbols.size];
     for (const [index, step] of steps.entries()) {
       const place = [...path, index];
+      if (LAST.includes(step.kind) && index + 1 < steps.length) {
+        throw new Refusal("last step", "is not the last step", place);
+      }
       if (step.kind === "branch") {
-        if (index + 1 < steps.length) throw new Refusal("branch", "is not the last step", place);
         this.#requireRead(step.condition, 1, ["bool"], [...place, "condition"]);
         this.#checkSteps(step.true, [...place, "true"]);
         this.#checkSteps(step.false, [...place, "false"]);
@@ -173,9 +178,11 @@ class ProgramCheck {
           }
           this.#symbols.set(symbol, [ranges[symbol].low, ranges[symbol].high]);
         }
-      } else this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
+      } else if (step.kind === "alias") {
+        this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
+      }
     }
-    if (steps.at(-1)?.kind !== "branch") this.#checkResults(path);
+    if (!LAST.includes(steps.at(-1)?.kind)) this.#checkResults(path);
     this.#values.forget(values);
     this.#symbols.forget(symbols);
   }

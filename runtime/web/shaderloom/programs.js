@@ -77,6 +77,7 @@ export class ProgramRunner {
       const step = steps[index];
       if (step.kind === "stage") await this.#runStage(step, values, sizes, time);
       else if (step.kind === "alias") values.set(step.value, valueAt(values, step.source));
+      else if (step.kind === "refuse") throw new ShaderloomError("input", step.reason);
       else if (step.kind === "branch") {
         const [taken] = await this.#read(valueAt(values, step.condition));
         steps = taken ? step.true : step.false;

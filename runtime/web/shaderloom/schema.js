@@ -45,6 +45,7 @@ export const SCHEMA = {
         "optional": { "software": "key" } },
       "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 64 } } },
       "alias": { "record": { "value": "text", "source": "text" } },
+      "refuse": { "record": { "reason": "text" } },
       "branch": { "record": { "condition": "text", "true": "steps", "false": "steps" } }
     } },
     "weight record": { "record": { "bytes": "count", "parts": { "list": "part", "least": 1, "most": 65536 } } },

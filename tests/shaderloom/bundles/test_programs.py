@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
+from ...support.model_inputs import speech
+from ...support.models import trained_model
 from ...support.programs import BRANCHES, numbers, parse, sparse
 
 #: A count, and what is computed from it on the host: twice the sizes, and a range
@@ -41,6 +44,19 @@ SPEECH = """g (int64[t] durations, float[t, 6] sounds) => (float[frames, 6] spok
     spoken = Gather<axis = 0>(sounds, index) }"""
 
 
+#: A decoder in the merged form of exporters: with a cache of ``p`` positions, or for a prompt without one
+MERGED = """g (int64[1, s] ids, float[1, 2, p, 8] past, bool[1] use_cache_branch)
+    => (float[1, s, 40] logits, float[1, 2, t, 8] present)
+    <int64[4] split = {1, -1, 2, 8}, int64[3] merge = {1, -1, 16}> {
+    x = Gather<axis = 0>(table, ids)  q0 = MatMul(x, wq)  q1 = Reshape(q0, split)
+    q = Transpose<perm = [0, 2, 1, 3]>(q1)
+    k0 = MatMul(x, wk)  k1 = Reshape(k0, split)  k = Transpose<perm = [0, 2, 1, 3]>(k1)
+    present = If (use_cache_branch) < then_branch = a () => (float[1, 2, u, 8] r) { r = Concat<axis = 2>(past, k) },
+                                      else_branch = b () => (float[1, 2, v, 8] r) { r = Identity(k) } >
+    turned = Transpose<perm = [0, 1, 3, 2]>(present)  scores = MatMul(q, turned)  weights = Softmax<axis = -1>(scores)
+    c0 = MatMul(weights, present)  c1 = Transpose<perm = [0, 2, 1, 3]>(c0)  c = Reshape(c1, merge)
+    logits = MatMul(c, head) }"""
+
 #: Two sides that read one weight
 SIDES = """g (bool c, float[3, 64] x) => (float[3, 64] y) <float[64, 64] w = {WEIGHT}> {
     y = If (c) < then_branch = a () => (float[3, 64] t) { t = MatMul(x, w) },
@@ -49,13 +65,14 @@ SIDES = """g (bool c, float[3, 64] x) => (float[3, 64] y) <float[64, 64] w = {WE
 
 @pytest.fixture
 def both(tmp_path, device):
-    """``both(text, shapes, **options)``: the session of a bundle, and that of its model."""
+    """``both(model, shapes, **options)``: the session of a bundle, and that of its model."""
     opened = []
 
-    def open_both(text: str, shapes: dict, **options):
-        model = parse(text)
+    def open_both(model, shapes, **options):
+        model = parse(model) if isinstance(model, str) else model
         dynamic = options.get("dynamic")
-        compile_bundle(model, tmp_path / "m.shaderbundle", shapes=[shapes] if shapes else (), **options)
+        shapes = shapes if isinstance(shapes, list) else [shapes] if shapes else []
+        compile_bundle(model, tmp_path / "m.shaderbundle", shapes=shapes, **options)
         opened.append(shaderloom.load_bundle(tmp_path / "m.shaderbundle", device=device))
         opened.append(shaderloom.InferenceSession(model, device=device, cache=False, dynamic=dynamic))
         return tuple(opened[-2:])
@@ -136,6 +153,57 @@ def test_dynamic_dimensions_beside_what_is_read(both):
     for size in (1, 9, 40):
         durations = np.random.default_rng(size).integers(1, 9, size)
         assert_alike(sessions, {"durations": durations, "sounds": numbers(size, 6)})
+
+
+def test_a_merged_decoder_with_and_without_its_cache(both):
+    model = parse(MERGED)
+    for name, shape in {"table": (40, 16), "wq": (16, 16), "wk": (16, 16), "head": (16, 40)}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers(*shape), name))
+    shapes = {"ids": (1, 3), "past": (1, 2, 5, 8), "use_cache_branch": (1,)}
+    sessions = both(model, shapes, dynamic={"s": (1, 16), "p": (1, 64)})
+    past = np.zeros((1, 2, 1, 8), np.float32)
+    for uses_cache, ids in ((False, [1, 2, 3]), (True, [4]), (True, [5, 6]), (False, [7])):
+        feeds = {"ids": np.array([ids]), "past": past, "use_cache_branch": np.array([uses_cache])}
+        _, past = assert_alike(sessions, feeds)
+    assert past.shape == (1, 2, 1, 8)
+
+
+def test_a_side_that_does_not_fit_the_shapes_is_refused_in_runs(both):
+    sessions = both(
+        """g (bool c, float[4] x, float[3] w) => (float[n] y) {
+            y = If (c) < then_branch = a () => (float[p] t) { t = Add(x, w) },
+                         else_branch = b () => (float[q] e) { e = Concat<axis = 0>(x, w) } > }""",
+        {},
+    )
+    feeds = {"c": np.array(False), "x": numbers(4), "w": numbers(3)}
+    assert_alike(sessions, feeds)
+    with pytest.raises(shaderloom.InputError, match=r"'c' is true, for which these shapes do not fit: .*Add"):
+        sessions[0].run(None, feeds | {"c": np.array(True)})
+
+
+def test_two_sides_that_do_not_fit_are_refused(tmp_path):
+    model = parse("""g (bool c, float[4] x, float[3] w) => (float[n] y) {
+        y = If (c) < then_branch = a () => (float[p] t) { t = Add(x, w) },
+                     else_branch = b () => (float[q] e) { e = Mul(x, w) } > }""")
+    with pytest.raises(shaderloom.ShapeError):
+        compile_bundle(model, tmp_path / "b")
+
+
+@pytest.mark.slow
+def test_silero_hears_at_both_rates(both):
+    """One bundle for both rates, whose branches take sounds of their own lengths; the weights are stored once."""
+    path = trained_model("silero_both")
+    shapes = [{"input": (1, 36 * rate), "state": (2, 1, 128), "sr": ()} for rate in (16, 8)]
+    sessions = both(path, shapes)
+    manifest = sessions[0].bundle.manifest
+    stored = sum(part.length for parts in manifest.weights.values() for part in parts)
+    assert (len(manifest.programs), stored < 1.1 * path.stat().st_size) == (2, True)
+    for rate in (16, 8, 16):
+        sound = speech(36 * rate, rate=rate * 1000)[None]
+        feeds = {"input": sound, "state": numbers(2, 1, 128), "sr": np.array(rate * 1000)}
+        assert_alike(sessions, feeds)
+    with pytest.raises(shaderloom.InputError, match="for which these shapes do not fit"):
+        sessions[0].run(None, {**feeds, "sr": np.array(8000)})
 
 
 def test_a_run_outside_of_a_range_names_it(both):
