@@ -61,6 +61,13 @@ class Compilation:
     #: stores weights that are evaluated on the host; None: the plan has transforms that make them on the device
     keep_weight: KeepWeight | None = None
 
+    def is_like(self, other: Compilation) -> bool:
+        """Return whether equal units give equal plans in both contexts."""
+        own = (self.target, self.options, self.limits, self.keep_weight)
+        return own == (other.target, other.options, other.limits, other.keep_weight) and self.choices.measure_like(
+            other.choices
+        )
+
     def without(self, passes: Iterable[str]) -> Compilation:
         """Return the context of another compilation, with ``passes`` disabled besides those that are."""
         return replace(self, options=self.options.without(passes), choices=self.choices.without_decisions())

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from ..runtime.plan.plan import Plan
 from .binding.shape_binding import BoundShapes, specialise
 from .compilation import Compilation
 from .frontend.model import ImportedModel
 from .gc_pause import paused_collection
 from .passes.lowering import CompilationUnit, Lowering
-from .passes.pipeline import PIPELINE
+from .passes.pipeline import FIRST_CHOICE, PIPELINE
 
 
 def model_unit(model: ImportedModel, bound: BoundShapes) -> CompilationUnit:
@@ -26,6 +30,37 @@ def compile_unit(unit: CompilationUnit, compilation: Compilation, *, until: str 
     with paused_collection():
         PIPELINE.run(lowering, compilation, until=until)
     return lowering
+
+
+@dataclass
+class BegunUnit:
+    """A unit of which some passes have run."""
+
+    lowering: Lowering
+    compilation: Compilation
+    start: str  #: the first pass that has not
+
+
+def begin_unit(unit: CompilationUnit, compilation: Compilation, is_enough: Callable[[], bool]) -> BegunUnit:
+    """Run the first passes of :data:`PIPELINE`, up to those that choose kernels, until ``is_enough`` says so.
+
+    Raises what :func:`compile_unit` does.
+    """
+    begun = BegunUnit(Lowering(unit), compilation, PIPELINE.names[0])
+    with paused_collection():
+        for name, following in itertools.pairwise(PIPELINE.names):
+            if name == FIRST_CHOICE or is_enough():
+                break
+            PIPELINE.run(begun.lowering, compilation, start=name, until=name)
+            begun.start = following
+    return begun
+
+
+def finish_unit(begun: BegunUnit, compilation: Compilation) -> Lowering:
+    """Run the other passes, in a context with the choices of the first ones; see :func:`compile_unit`."""
+    with paused_collection():
+        PIPELINE.run(begun.lowering, compilation, start=begun.start)
+    return begun.lowering
 
 
 def compile_model(model: ImportedModel, bound: BoundShapes, compilation: Compilation) -> Plan:

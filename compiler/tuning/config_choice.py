@@ -132,6 +132,10 @@ class Choices:
             cost=cost,
         )
 
+    def measure_like(self, other: Choices) -> bool:
+        """Return whether both decide by the same measurements."""
+        return self._records == other._records
+
     def without_decisions(self) -> Choices:
         """Return the same measurements without a decision yet, for another compilation."""
         return Choices(self._records)

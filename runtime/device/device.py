@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -333,19 +333,33 @@ _wrapped: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary
 _wrapped_lock = threading.Lock()
 
 
-def request_device(description: AdapterDescription, adapter: Any, *, web_limits: bool, features: bool) -> Device:
+#: Called with the profile that a device will have
+OnProfile = Callable[[DeviceProfile], None]
+
+
+def request_device(
+    description: AdapterDescription,
+    adapter: Any,
+    *,
+    web_limits: bool,
+    features: bool,
+    on_profile: OnProfile | None = None,
+) -> Device:
     """Request a device with all limits and features of an adapter, or WebGPU's default limits, or no feature.
 
-    Raises :class:`DeviceError` if the adapter gives none.
+    ``on_profile`` is called before that with its profile, unless some of it is measured.  Raises :class:`DeviceError`
+    if the adapter gives none.
     """
-    limits = dict(WEB_LIMITS) if web_limits else {name: adapter.limits[name] for name in WEB_LIMITS}
+    limits = dict(WEB_LIMITS) if web_limits else {name: int(adapter.limits[name]) for name in WEB_LIMITS}
     wanted = list(description.features) if features else []
+    offered = frozenset((*wanted, *LANGUAGE_FEATURES)) if features else frozenset()
+    if on_profile is not None and not _is_measured(description, offered):
+        on_profile(_profile(None, description, offered, limits))
     try:
         gpu = adapter.request_device_sync(required_features=wanted, required_limits=limits)
     except Exception as error:  # wgpu raises GPUError, RuntimeError and ValueError here
         raise DeviceError(f"{description.identity} gave no device: {first_line(error)}") from error
     granted = {name: int(gpu.limits[name]) for name in WEB_LIMITS}
-    offered = frozenset((*wanted, *LANGUAGE_FEATURES)) if features else frozenset()
     profile = _profile(gpu, description, offered, granted)
     device = Device(gpu, profile, description)
     device.own, device.web_limits, device.features = True, web_limits, features
@@ -354,8 +368,11 @@ def request_device(description: AdapterDescription, adapter: Any, *, web_limits:
     return device
 
 
+def _is_measured(adapter: AdapterDescription, features: frozenset[str]) -> bool:
+    """Return whether a part of the profile is measured on the device."""
+    return adapter.is_software and "subgroup" in features
+
+
 def _profile(gpu: Any, adapter: AdapterDescription, features: frozenset[str], limits: dict[str, int]) -> DeviceProfile:
-    subgroup_size = 0
-    if adapter.is_software and "subgroup" in features:
-        subgroup_size = measure_subgroup_size(gpu)
+    subgroup_size = measure_subgroup_size(gpu) if _is_measured(adapter, features) else 0
     return DeviceProfile(adapter.kind, adapter.identity, features, limits, subgroup_size, adapter.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..plan.errors import DeviceLost, InputError
 from .adapters import choose_adapter, enumerate_adapters
-from .device import Device, request_device
+from .device import Device, OnProfile, request_device
 
 _LOG = logging.getLogger("shaderloom.device")
 
@@ -20,14 +20,20 @@ _shared_lock = threading.Lock()
 
 
 def open_device(
-    choice: Any = None, *, power_preference: str | None = None, web_limits: bool = False, features: bool = True
+    choice: Any = None,
+    *,
+    power_preference: str | None = None,
+    web_limits: bool = False,
+    features: bool = True,
+    on_profile: OnProfile | None = None,
 ) -> Device:
     """Return the process-wide device of an adapter; request it when it is first asked for.
 
     ``choice`` is an adapter's index or part of its name (see :func:`list_adapters`); None reads ``SHADERLOOM_ADAPTER``
     and without it takes the best by ``power_preference``: ``"high-performance"`` (the default) or ``"low-power"``.  A
     :class:`Device` is returned as it is, a ``wgpu.GPUDevice`` wrapped.  ``web_limits`` asks for WebGPU's default
-    limits, as a browser grants them; ``features=False`` asks for no optional feature.
+    limits, as a browser grants them; ``features=False`` asks for no optional feature.  ``on_profile`` is called with
+    the profile of the device if that is known before the driver has made it.
 
     Raises :class:`DeviceError` if no adapter fits or the request fails.
     """
@@ -55,7 +61,8 @@ def open_device(
         identity = (os.getpid(), f"#{chosen.index}", str(web_limits), str(features))
         device = _shared.get(identity)
         if device is None:
-            device = request_device(chosen, adapters[chosen.index][1], web_limits=web_limits, features=features)
+            adapter = adapters[chosen.index][1]
+            device = request_device(chosen, adapter, web_limits=web_limits, features=features, on_profile=on_profile)
             _LOG.info("opened %s", device.name)
         _shared[request] = _shared[identity] = device
         return device

@@ -102,11 +102,11 @@ class Executor:
                 if kernel.key in called:
                     compiler.add(kernel)
             pool.prepare(plan, checked=checked, use_native=self._use_native)
+            if not plan.symbols:
+                self._allocate_arenas(self._sizes.of(()))
             compiler.finish()  # shaders are compiled now: the first run must not
             for call in self._calls:
                 self._binder.pipeline(call)
-            if not plan.symbols:
-                self._allocate_arenas(self._sizes.of(()))
         except BaseException:
             compiler.stop()
             self.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from ..runtime.memory.data_loader import DataLoader, load_whole
 from ..runtime.memory.source_files import SourceFiles
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.errors import ShapeError
+from ..runtime.plan.errors import ShaderloomError, ShapeError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Kernel, Plan
 from .compiled import CompiledPlan, Progress, ignore_progress
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..compiler.binding.shape_binding import BoundShapes
+    from ..compiler.driver import BegunUnit
     from ..compiler.frontend.model import ImportedModel
     from ..compiler.passes.lowering import CompilationUnit
 
@@ -88,6 +90,7 @@ class Model:
         self._tuner = None if tune is None else SelfTuner(tune, self._records)
         self.progress = progress or ignore_progress
         self._imported: ImportedModel | None = None
+        self._begun: tuple[ShapeKey, BegunUnit] | None = None
         self.header = override_dimensions(self._open_header(), *dimensions)
         self._cache.files = self.header.files
         mode = read_mode(dynamic)
@@ -142,7 +145,8 @@ class Model:
         generated, as soon as its text is written.
         """
         is_open = key.opened is not None
-        compiled = self._compile(key, shapes, replace(self.compilation(profile, is_open=is_open), on_kernel=on_kernel))
+        compilation = replace(self.compilation(profile, is_open=is_open), on_kernel=on_kernel)
+        compiled = self._compile(key, shapes, compilation, self._take_begun(key, compilation))
         if self._tuner is not None and self._tuner.is_due(key, compiled.plan):
             if self._loader is not None or has_foreign_operators() or not profile.adapter:
                 notify("this model cannot be tuned: another process could not read or compile it", once="tune foreign")
@@ -156,6 +160,30 @@ class Model:
             ):
                 compiled = self._compile(key, shapes, self.compilation(profile))
         return compiled
+
+    def begin(self, wait_for_profile: Callable[[], DeviceProfile | None], is_enough: Callable[[], bool]) -> None:
+        """Run the first passes for the declared shapes, until ``is_enough`` says so; :meth:`compile` runs the others.
+
+        For a session that waits for its device, and only if the model had to be read: the plan of any other is on the
+        disk.  ``wait_for_profile`` returns the profile of that device; None if there is nothing more to wait for.  What
+        is refused is refused again by :meth:`compile`.
+        """
+        shapes = None if self._imported is None else self.default_shapes()
+        profile = None if shapes is None else wait_for_profile()
+        if shapes is None or profile is None:
+            return
+        from ..compiler.driver import begin_unit
+        from ..compiler.symbolic.polynomial import Undecidable
+
+        with suppress(ShaderloomError, Undecidable):
+            key = self.key(shapes)
+            self._begun = key, begin_unit(self.unit(shapes, key), self.compilation(profile), is_enough)
+
+    def _take_begun(self, key: ShapeKey, compilation: Compilation) -> BegunUnit | None:
+        """Return what :meth:`begin` has begun, once, if it is of this key and would come out the same."""
+        begun, self._begun = self._begun, None
+        fits = begun is not None and begun[0] == key and begun[1].compilation.is_like(compilation)
+        return begun[1] if begun is not None and fits else None
 
     @property
     def limits(self) -> Limits:
@@ -243,12 +271,22 @@ class Model:
         is_open = key.opened is not None
         return self._compile(key, shapes, self.compilation(profile, self.options.reference, is_open=is_open))
 
-    def _compile(self, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], compilation: Compilation) -> CompiledPlan:
+    def _compile(
+        self,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        compilation: Compilation,
+        begun: BegunUnit | None = None,
+    ) -> CompiledPlan:
         """Return the plan for a shape key, of which ``shapes`` are one instance."""
+        if begun is not None:
+            compilation = replace(begun.compilation, on_kernel=compilation.on_kernel)
         if self.dynamic and key != shape_key(self.header, shapes, self.dynamic):
             self.sizes.declared_points[str(key)] = None
         entries = self._plan_entries(key, compilation)
-        return self._find_or_compile(f"compiling for {key}", entries, lambda: self.unit(shapes, key), compilation)
+        return self._find_or_compile(
+            f"compiling for {key}", entries, lambda: self.unit(shapes, key), compilation, begun
+        )
 
     def compile_stage(self, stage: Mapping[str, Any], unit: CompilationUnit, compilation: Compilation) -> CompiledPlan:
         """Return the plan of the stage that ``stage``, JSON values, identifies among those of the model."""
@@ -261,6 +299,7 @@ class Model:
         entries: Mapping[str, Any],
         unit_of: Callable[[], CompilationUnit],
         compilation: Compilation,
+        begun: BegunUnit | None = None,
     ) -> CompiledPlan:
         """Return the plan on the disk under ``entries``, or compile and store it; progress is reported as ``what``."""
         start = time.perf_counter()
@@ -268,7 +307,7 @@ class Model:
             plan = self._cache.plan(entries, compilation.choices)
             from_disk = plan is not None
             if plan is None:
-                plan = self._compile_unit(what, unit_of, compilation)
+                plan = self._compile_unit(what, unit_of, compilation, begun)
                 self._cache.store_plan(entries, compilation.choices, plan)
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
@@ -276,14 +315,20 @@ class Model:
         trusted = not from_disk or self._cache.is_authentic
         return CompiledPlan(plan, from_disk, milliseconds, trusted)
 
-    def _compile_unit(self, what: str, unit_of: Callable[[], CompilationUnit], compilation: Compilation) -> Plan:
-        from ..compiler.driver import compile_unit
+    def _compile_unit(
+        self,
+        what: str,
+        unit_of: Callable[[], CompilationUnit],
+        compilation: Compilation,
+        begun: BegunUnit | None,
+    ) -> Plan:
+        from ..compiler.driver import compile_unit, finish_unit
         from ..compiler.symbolic.polynomial import Undecidable
 
-        unit = unit_of()
+        unit = unit_of() if begun is None else begun.lowering.unit
         self.progress(what, 0, 0)
         try:
-            return compile_unit(unit, compilation).plan
+            return (compile_unit(unit, compilation) if begun is None else finish_unit(begun, compilation)).plan
         except Undecidable as error:
             raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
 

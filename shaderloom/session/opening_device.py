@@ -12,6 +12,7 @@ from typing import Any, Self
 from ..notices import SoftwareAdapterWarning, notify
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
+from ..runtime.plan.device_profile import DeviceProfile
 
 #: Options of the provider wgpu -> argument of :func:`open_device`; "deviceId" and the like are ONNX Runtime's
 _DEVICE_OPTIONS = {
@@ -45,13 +46,16 @@ class OpeningDevice:
             self._arguments["choice"] = device
         self._severity = severity
         self._future: Future[Device] = Future()
+        self._profile: Future[DeviceProfile | None] = Future()
         self._thread = Thread(target=self._open, name="shaderloom-device")
 
     def _open(self) -> None:
         try:
-            self._future.set_result(open_device(**self._arguments))
+            self._future.set_result(open_device(**self._arguments, on_profile=self._profile.set_result))
         except BaseException as error:
             self._future.set_exception(error)
+        if not self._profile.done():
+            self._profile.set_result(None)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -63,6 +67,15 @@ class OpeningDevice:
             failure = self._future.exception()
             if failure is not None and failure is not error:
                 raise failure
+
+    def wait_for_profile(self) -> DeviceProfile | None:
+        """Return the profile of a device that is still being made; None for one that is there, or fails."""
+        return self._profile.result()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is nothing left to wait for."""
+        return self._future.done()
 
     def result(self) -> Device:
         """Wait for the device.  Raises what :func:`open_device` does."""

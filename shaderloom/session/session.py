@@ -138,6 +138,7 @@ class InferenceSession(OrtSession):
                     keep_refused=any(name == "cpu" for name, _ in wanted),
                     tune=_tuning(settings.tuning_seconds),
                 )
+                source.begin(opening.wait_for_profile, lambda: opening.is_there)
                 opened = opening.result()
                 self._warns_of_software = opening.is_unasked_software
             self._engine = WgpuEngine(source, opened, plans=plans, checked=bounds_checks, use_native=use_native)

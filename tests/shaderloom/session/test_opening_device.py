@@ -41,6 +41,8 @@ def test_the_block_runs_while_the_device_is_opened(monkeypatch):
         assert started.wait(PATIENCE)
         read.set()
         opened = opening.result()
+    assert opening.wait_for_profile() is None, "it is there"
+    del opened.arguments["on_profile"]
     assert opened.arguments == {"choice": "soft", "power_preference": "low-power"}
 
 
