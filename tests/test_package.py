@@ -127,6 +127,8 @@ def test_the_readme_counts_operators():
     own = [definition for definition in registry.all() if definition.domain == "" and definition.name in standard]
     contributed = [definition for definition in registry.all() if definition.domain == "com.microsoft"]
     assert f"{len(own)} of ai.onnx" in text and f"{len(contributed)} of `com.microsoft`" in text
+    learned = [definition for definition in registry.all() if definition.domain == "ai.onnx.ml"]
+    assert f"{len(learned)} of `ai.onnx.ml`" in text
 
 
 def test_metadata_is_complete():

@@ -1,4 +1,4 @@
-"""Examples of every operator, in a file beside (``onnx/``, ``microsoft/``) each file of ``compiler/ops``."""
+"""Examples of every operator, in a file beside (``onnx/``, ``microsoft/``, ``ml/``) each file of ``compiler/ops``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shaderloom.compiler.ops.registry import OpDef
 from .case import Case
 
 #: The folder that has the cases of a domain
-FOLDERS = {"": "onnx", "com.microsoft": "microsoft"}
+FOLDERS = {"": "onnx", "com.microsoft": "microsoft", "ai.onnx.ml": "ml"}
 
 
 @cache

@@ -27,6 +27,7 @@ class Case:
     attributes: dict[str, Any] = field(default_factory=dict)
     outputs: int = 1
     opset: int | None = None  #: None: the newest that onnx ships
+    version: int = 1  #: of the operator's own domain, where that is not ONNX's
     tolerance: float = 1e-5  #: largest error over the largest output
 
 

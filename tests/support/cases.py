@@ -75,7 +75,7 @@ class OperatorCase:
         graph = helper.make_graph([node], "case", graph_inputs, outputs, initializers)
         opsets = [helper.make_opsetid("", case.opset or defs.onnx_opset_version())]
         if definition.domain:
-            opsets.append(helper.make_opsetid(definition.domain, 1))
+            opsets.append(helper.make_opsetid(definition.domain, case.version))
         return helper.make_model(graph, opset_imports=opsets, ir_version=8 if case.opset else 10)
 
     @cached_property

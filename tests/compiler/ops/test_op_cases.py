@@ -1,6 +1,6 @@
 """Every case of every operator: specialised, expanded, interpreted, and compared with a trusted runtime.
 
-Covers: compiler/ops/onnx, compiler/ops/microsoft, compiler/ops/internal.
+Covers: compiler/ops/onnx, compiler/ops/microsoft, compiler/ops/ml, compiler/ops/internal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Memory is poisoned before a run, so an element that no kernel writes is a NaN or a -1 that no reference gives.
 
-Covers: compiler/ops, compiler/kernels/ordering, compiler/kernels/rows, compiler/kernels/products.
+Covers: compiler/ops, compiler/kernels/ml, compiler/kernels/ordering, compiler/kernels/rows, compiler/kernels/products.
 """
 
 from __future__ import annotations

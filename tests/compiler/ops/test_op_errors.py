@@ -200,7 +200,7 @@ COMPLETE: dict[str, tuple[int, str, str, tuple[str, ...]]] = {
         21,
         "float[3] x",
         "own.Zzz(x)",
-        ("own opset 3", "operator 'own.Zzz'", "supported domains are ai.onnx, com.microsoft"),
+        ("own opset 3", "operator 'own.Zzz'", "supported domains are ai.onnx, ai.onnx.ml, com.microsoft"),
     ),
     "operator of a newer opset": (
         17,

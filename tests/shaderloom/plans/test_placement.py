@@ -38,6 +38,14 @@ TEXT = """g (string[n] x) => (int64[1] size, string[n] y) { size = Shape(x)  y =
 CONSTANT_TEXT = """g (string[n] x) => (string[n] y) <string[1] w = {"-"}> { y = StringConcat(x, w) }"""
 SCALER = """g (float[n, 3] x) => (float[n, 3] y) {
     a = ai.onnx.ml.Scaler<offset = [1.0, 2.0, 3.0], scale = [2.0, 2.0, 0.5]>(x)  y = Tanh(a) }"""
+WIDE_SCALER = """g (float[n, 3] x) => (float[n, 3] y) {
+    w = Cast<to = 11>(x)  a = ai.onnx.ml.Scaler<offset = [1.0, 2.0, 3.0], scale = [2.0, 2.0, 0.5]>(w)
+    b = Cast<to = 1>(a)  y = Tanh(b) }"""
+CLASSES = """g (float[n, 2] x) => (string[n] label, float[n, 2] y) {
+    a = Neg(x)
+    label, scores = ai.onnx.ml.LinearClassifier<coefficients = [1.0, 2.0, -1.0, 0.5], intercepts = [0.5, 0.0],
+        classlabels_strings = ["no", "yes"]>(a)
+    y = Relu(scores) }"""
 OPTIONAL = """g (float[n] x) => (float[n] y) { o = Optional(x)  has = OptionalHasElement(o)  v = OptionalGetElement(o)
     z = Cast<to = 1>(has)  y = Mul(v, z) }"""
 
@@ -75,7 +83,8 @@ FEEDS = {
     "sequence": (SEQUENCE, {"x": numbers(3)}, ["wgpu", "cpu", "wgpu"], 2),
     "text": (TEXT, {"x": np.array(["a", "b", "a"], object)}, ["cpu"], 0),
     "constant text": (CONSTANT_TEXT, {"x": np.array(["a", "b"], object)}, ["cpu"], 0),
-    "scaler": (SCALER, {"x": numbers(4, 3)}, ["cpu", "wgpu"], 1),
+    "scaler": (SCALER, {"x": numbers(4, 3)}, ["wgpu"], 0),
+    "classes of text": (CLASSES, {"x": numbers(4, 2)}, ["wgpu", "cpu", "wgpu"], 2),
 }
 
 
@@ -100,6 +109,16 @@ def test_values_and_crossings(name, open_session, monkeypatch, with_onnxruntime)
     placements = session.placement()
     assert [placement.op_type for placement in placements] == [node.op_type for node in model.graph.node]
     assert all(placement.reason for placement in placements if placement.provider == "cpu")
+
+
+def test_features_of_float64_go_to_the_cpu(open_session):
+    session = open_session(parse(WIDE_SCALER))
+    x = numbers(4, 3)
+    expected = np.tanh((x - [1.0, 2.0, 3.0]) * [2.0, 2.0, 0.5])
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-5, atol=1e-6)
+    cast, scaler, *_ = session.placement()
+    assert (cast.provider, scaler.provider) == ("cpu", "cpu")
+    assert "float64" in cast.reason, scaler.reason
 
 
 def test_optional_values(open_session):

@@ -6,18 +6,15 @@ Covers: shaderloom/torch.
 import importlib.util
 import os
 import re
-import site
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
 
+from ...support.environments import TIMEOUT, installed
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-REQUIREMENTS = HERE / "requirements.txt"
-#: Seconds for an installation, or for the tests
-TIMEOUT = 1800
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is not None, reason="this environment has PyTorch: its tests run here"
@@ -25,28 +22,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory) -> Path:
-    """The interpreter of build/torch, which sees the packages of this environment behind its own.
-
-    Where the packages cannot be installed the test is skipped, and fails if CI is true.
-    """
-    folder = ROOT / "build" / "torch"
-    interpreter = folder / "bin" / "python"
-    stamp = folder / "installed"
-    if stamp.is_file() and stamp.read_text() == REQUIREMENTS.read_text():
-        return interpreter
-    venv.create(folder, clear=True, with_pip=True)
-    packages = subprocess.run(
-        [interpreter, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    (Path(packages) / "behind.pth").write_text("\n".join(site.getsitepackages()))
-    command = [interpreter, "-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-    if done.returncode:
-        reason = f"PyTorch cannot be installed: {done.stderr.strip().splitlines()[-1:]}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
-    stamp.write_text(REQUIREMENTS.read_text())
-    return interpreter
+def python() -> Path:
+    return installed("torch", HERE / "requirements.txt")
 
 
 @pytest.mark.parametrize(

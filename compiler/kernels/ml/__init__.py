@@ -1,0 +1,1 @@
+"""Kernel families of ai.onnx.ml: walks through decision trees, and probabilities of classes from those of pairs."""

@@ -1,0 +1,1 @@
+"""Cases of the operators of the domain ``ai.onnx.ml``."""
