@@ -77,5 +77,9 @@ def _width(value: Value) -> int:
 
 
 def _is_smaller(leaves: Collection[Value], value: Value) -> bool:
-    largest = max(leaves, key=_bits)
+    """Return whether a kernel that loads ``leaves`` reads less than one that loads ``value``.
+
+    The largest leaf has the codes: its elements must be narrower.  Of leaves of one size that is the narrowest.
+    """
+    largest = max(leaves, key=lambda leaf: (_bits(leaf), -_width(leaf)))
     return _width(largest) < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)

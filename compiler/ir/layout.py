@@ -4,8 +4,8 @@ A :class:`Layout` never changes what an axis *means*: shapes and ``axis`` attrib
 NHWC is the layout ``order=(0, 2, 3, 1)`` of a tensor whose logical shape is still N, C, H, W.
 
 Memory holds the axes of ``order`` from outermost to innermost.  ``padding`` rounds the stored size of an axis up to a
-multiple; the extra elements are zero.  ``blocks`` splits an axis into inner blocks: ``((1, 4),)`` stores axis 1 as C/4 at its place in
-``order`` and 4 innermost (a blocked axis is padded to a multiple of its block).
+multiple; the extra elements are zero.  ``blocks`` splits an axis into inner blocks: ``((1, 4),)`` stores axis 1 as C/4
+at its place in ``order`` and 4 innermost (a blocked axis is padded to a multiple of its block).
 """
 
 from __future__ import annotations
