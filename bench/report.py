@@ -30,7 +30,8 @@ runtime has a process of its own, and they take turns, one run each a round; fig
 most. Ratios are of medians in the same rounds, also where the figures of a table were measured in several parts. *Cold*
 is the time in seconds from the start of the process to the first output with empty caches, *second* and *third* the
 same in two processes after it; in brackets the processor time of the process until then, and beside them the parts of
-the cold start. *Difference* is the largest difference from onnxruntime on the CPU over its largest output.
+the cold start. In Chromium they are browsers with one profile, from the navigation of the page on. *Difference* is the
+largest difference from onnxruntime on the CPU over its largest output.
 """
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -33,6 +34,7 @@ def test_synthetic_graphs_are_valid_and_of_the_size_asked_for(shape: str) -> Non
 
 TALKING = """
 import sys
+from pathlib import Path
 print('a library writes this')
 print('@bench {"create_s": 0.5, "first_s": 0.25}')
 sys.stdout.flush()
@@ -54,6 +56,25 @@ def test_a_worker_is_asked_for_runs_and_ends() -> None:
         assert opened["start_s"] > 0
         assert worker.run() == 1.5
         assert worker.finish() == {"peak_mb": 1.0, "facts": {}}
+    finally:
+        worker.kill()
+
+
+PAGE = """
+import numpy as np, sys
+from bench.workers.protocol import Opened, serve
+parts = {"start_s": 0.75, "create_s": 0.5, "first_s": 0.125}
+serve(lambda job, feeds: Opened(lambda: [feeds["x"]], time=lambda: 2.5, started=lambda: parts))
+"""
+
+
+def test_a_page_tells_its_own_start(tmp_path: Path) -> None:
+    np.savez(tmp_path / "inputs.npz", x=np.zeros(3, np.float32))
+    job = Job("", str(tmp_path / "inputs.npz"), str(tmp_path / "outputs.npz"), ["y"], "")
+    worker = Worker([sys.executable, "-c", PAGE, json.dumps(dataclasses.asdict(job))], {})
+    try:
+        assert worker.opened() == {"start_s": 0.75, "create_s": 0.5, "first_s": 0.125, "cpu_s": None}
+        assert worker.run() == 2.5
     finally:
         worker.kill()
 
@@ -241,7 +262,12 @@ def test_starts_of_processes(tmp_path) -> None:
 
     def command(path):
         job = Job(str(path), str(tmp_path / "x.npz"), str(tmp_path / "y.npz"), ["y"], str(path))
-        return [sys.executable, "-m", "bench.workers.shaderloom_session", json.dumps(dataclasses.asdict(job))]
+        return [
+            sys.executable,
+            "-m",
+            "bench.workers.shaderloom_session",
+            json.dumps(dataclasses.asdict(job)),
+        ]
 
     found, cold, worker = starts.start_processes(command(tmp_path / "m.onnx"), environment, runs=2)
     last = worker.finish()["facts"]

@@ -35,13 +35,15 @@ class Job:
 class Opened:
     """A model that is ready to run; ``facts`` are versions, the device, and what else the runtime tells.
 
-    ``time`` makes one run and gives its milliseconds, for runtimes that are not in this process.
+    ``time`` makes one run and gives its milliseconds, for runtimes that are not in this process, and ``started`` the
+    seconds of their start and its parts, after the first run.
     """
 
     run: Callable[[], list[np.ndarray]]
     facts: dict[str, Any] = field(default_factory=dict)
     finish: Callable[[], dict[str, Any]] = dict  #: further facts, known at the end
     time: Callable[[], float] | None = None
+    started: Callable[[], dict[str, float]] | None = None
 
 
 def serve(
@@ -57,7 +59,10 @@ def serve(
     created = time.perf_counter()
     outputs = opened.run()
     done = time.perf_counter()
-    say(create_s=created - start, first_s=done - created, cpu_s=time.process_time() if opened.time is None else None)
+    if opened.started is None:
+        say(create_s=created - start, first_s=done - created, cpu_s=time.process_time())
+    else:
+        say(**opened.started(), cpu_s=None)
     np.savez(job.outputs, *outputs)
     for line in sys.stdin:
         if line.strip() != "run":

@@ -54,10 +54,14 @@ def find_chromium() -> str | None:
 
 
 class Chromium:
-    """A browser process with a fresh profile.  Use as a context manager."""
+    """A browser process with a fresh profile, or with the caches of earlier ones in ``profile``.
 
-    def __init__(self, program: str) -> None:
-        self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
+    Use as a context manager.
+    """
+
+    def __init__(self, program: str, profile: Path | None = None) -> None:
+        self._own = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
+        folder = self._own.name if profile is None else profile
         read_ours, write_theirs = os.pipe()
         read_theirs, write_ours = os.pipe()
         # Descriptors above 9, so that moving one to its place does not overwrite the other.
@@ -69,7 +73,7 @@ class Chromium:
 
         try:
             self._process = subprocess.Popen(
-                [program, *FLAGS, f"--user-data-dir={self._profile.name}", "about:blank"],
+                [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -102,7 +106,7 @@ class Chromium:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._out.close()
-        self._profile.cleanup()
+        self._own.cleanup()
 
     def send(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, session: str = "", timeout: float = PATIENCE
