@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -49,11 +48,7 @@ def test_bundles(monkeypatch, tmp_path) -> None:
 @pytest.fixture
 def timer() -> Iterator[None]:
     """The signal that bounds the time of an attempt, restored behind the test."""
-    if not processor_time.is_available():
-        pytest.skip("a signal bounds the time")
-    before = processor_time.watch()
-    yield
-    signal.signal(signal.SIGPROF, before)
+    yield from processor_time.watching()
 
 
 @pytest.mark.usefixtures("timer")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 
 class TooSlow(BaseException):
     """Something takes more than its time; no Exception, which the product might handle."""
@@ -20,6 +22,15 @@ def is_available() -> bool:
 def watch() -> Any:
     """Let :func:`at_most` interrupt this process, and return the handler before."""
     return signal.signal(signal.SIGPROF, _interrupt)
+
+
+def watching() -> Iterator[None]:
+    """Be a fixture: let :func:`at_most` interrupt a test; skip the test where a process cannot be interrupted."""
+    if not is_available():
+        pytest.skip("a signal bounds the time")
+    before = watch()
+    yield
+    signal.signal(signal.SIGPROF, before)
 
 
 @contextmanager

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import shaderloom
 from shaderloom.execution.engine import WgpuEngine
+from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.plan.plan import Plan
+
+from .comparison import assert_model_close
 
 Feeds = dict[str, np.ndarray]
 
@@ -25,6 +29,26 @@ def assert_all_on_device(report: dict) -> None:
     placement = report["placement"]
     assert placement["cpu"] == 0
     assert placement["wgpu"] + placement["folded"] == report["nodes"]
+
+
+def check_on_device(path: Path, feeds: Feeds, device: object) -> None:
+    """Compare a model with onnxruntime; none of its nodes may go to the cpu."""
+    results, report = run_session(path, feeds, device)
+    assert_all_on_device(report)
+    assert_model_close(results, path, feeds)
+
+
+def note_checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list of whether each shader that is compiled from now on has bounds checks."""
+    asked = []
+    original = Device.create_module
+
+    def create_module(self: Device, wgsl: str, *, checked: bool, label: str, max_bytes: int) -> object:
+        asked.append(checked)
+        return original(self, wgsl, checked=checked, label=label, max_bytes=max_bytes)
+
+    monkeypatch.setattr(Device, "create_module", create_module)
+    return asked
 
 
 def engine_of(session: shaderloom.InferenceSession) -> WgpuEngine:

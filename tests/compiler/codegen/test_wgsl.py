@@ -65,20 +65,22 @@ def test_integer_arithmetic(op, dtype, each_device):
     assert found.tolist() == expected
 
 
+COMPARISONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
 @pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64"])
-@pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("op", COMPARISONS)
 def test_integer_comparisons(op, dtype, each_device):
     left, right = pairs(VALUES[dtype], VALUES[dtype])
-    rule = {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-    }[op]
     found = both_forms(each_device, lambda a, b: ex.compare(op, a, b), [left, right], "int32")
-    assert found.astype(bool).tolist() == rule(left, right).tolist()
+    assert found.astype(bool).tolist() == COMPARISONS[op](left, right).tolist()
 
 
 @pytest.mark.parametrize("dtype", ["i32", "u32", "i64", "u64"])
@@ -181,19 +183,11 @@ def test_nan_passes_a_clip(op, constant_first, each_device):
     np.testing.assert_array_equal(found, (np.minimum if op == "min" else np.maximum)(FLOATS, np.float32(0.5)))
 
 
-@pytest.mark.parametrize("op", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("op", COMPARISONS)
 def test_float_comparisons_with_nan(op, each_device):
     left, right = pairs(FLOATS, FLOATS)
-    rule = {
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-    }[op]
     found = both_forms(each_device, lambda a, b: ex.compare(op, a, b), [left, right], "int32")
-    assert found.astype(bool).tolist() == rule(left, right).tolist()
+    assert found.astype(bool).tolist() == COMPARISONS[op](left, right).tolist()
 
 
 @pytest.mark.parametrize("op", ["isnan", "isinf"])

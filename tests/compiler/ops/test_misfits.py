@@ -5,7 +5,6 @@ Covers: compiler/ops/misfits.py, compiler/ops.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,11 +30,7 @@ ALTERED = {int: ("i", NUMBERS), float: ("f", (np.inf, np.nan, 3.4e38, -1.0, 0.0)
 
 @pytest.fixture(autouse=True)
 def timer() -> Iterator[None]:
-    if not processor_time.is_available():
-        pytest.skip("a signal bounds the time")
-    before = processor_time.watch()
-    yield
-    signal.signal(signal.SIGPROF, before)
+    yield from processor_time.watching()
 
 
 def compiled(model: onnx.ModelProto) -> None:

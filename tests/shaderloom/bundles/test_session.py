@@ -11,23 +11,21 @@ import numpy as np
 import onnx.parser
 import onnx.reference
 import pytest
-from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.bundles.session import BundlePlans
-from shaderloom.cli import app
 from shaderloom.model.feeds import shape_key
 from shaderloom.runtime.bundle.format import MANIFEST
 from shaderloom.runtime.bundle.reader import Bundle
 from shaderloom.runtime.bundle.writer import BundleWriter
-from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.plan.caps import Caps
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.bundles import change_manifest, feeds, files_of, product_bundle, seal, small_bundle, small_model
+from ...support.command_line import run_command
 from ...support.patience import PATIENCE
-from ...support.sessions import engine_of
+from ...support.sessions import engine_of, note_checks
 
 
 def expected(n: int) -> list[np.ndarray]:
@@ -200,14 +198,7 @@ assert not [name for name in sys.modules if name.startswith("shaderloom.compiler
 
 
 def test_shaders_of_a_bundle_keep_their_bounds_checks(device, tmp_path, monkeypatch):
-    asked = []
-    original = Device.create_module
-
-    def create_module(self, wgsl, *, checked, label, max_bytes):
-        asked.append(checked)
-        return original(self, wgsl, checked=checked, label=label, max_bytes=max_bytes)
-
-    monkeypatch.setattr(Device, "create_module", create_module)
+    asked = note_checks(monkeypatch)
     path = small_bundle(tmp_path / "b", 11)
     with shaderloom.load_bundle(path, device=device) as session:
         session.run(None, feeds(11))
@@ -280,13 +271,7 @@ def test_weights_in_several_parts(device, tmp_path, monkeypatch):
 def command(device, cache_folder, monkeypatch):
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object, status: int = 0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == status, result.output
-        return result
-
-    return run
+    return run_command
 
 
 @pytest.fixture

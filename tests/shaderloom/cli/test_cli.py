@@ -27,6 +27,7 @@ from shaderloom.runtime.plan.errors import InputError
 
 from ...compiler.codegen.test_sharing import array, compiled
 from ...compiler.codegen.test_sharing import model as chain
+from ...support.command_line import run_command
 from ...support.patience import PATIENCE
 from ...support.plans import replace_compiler, two_call_model
 from ...support.programs import parse
@@ -45,13 +46,7 @@ def shaderloom(device, cache_folder, monkeypatch):
     replace_compiler(monkeypatch)
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*arguments: object, status: int = 0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == status, result.output
-        return result
-
-    return run
+    return run_command
 
 
 def test_an_open_first_dimension_is_1_and_others_are_asked_for(shaderloom, path, tmp_path):

@@ -9,13 +9,14 @@ import shaderloom
 from shaderloom.compiler.staging.partial_compile import StageInput
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.execution.program.size_generalisation import open_stage_input, size_inputs
-from shaderloom.model.open_sizes import Key, SizeHistory
+from shaderloom.model.open_sizes import SizeHistory
 from shaderloom.runtime.plan.dtypes import FLOAT32, INT64
 from shaderloom.runtime.plan.errors import ShapeError
 from shaderloom.runtime.plan.plan import Symbol
 
 from ...support.programs import BRANCHES, Pair, numbers, parse
 from ...support.sessions import plans_of
+from ...support.size_keys import counted
 
 pytestmark = pytest.mark.usefixtures("quiet_providers")
 
@@ -191,16 +192,6 @@ def test_half_precision(device) -> None:
         (found, _) = session.run(None, {"x": x, "k": np.array(6)})
         np.testing.assert_allclose(found, np.tile(x, 7), rtol=1e-3)
         assert session.stats.misses == 3 and any(plan.symbols for plan in plans_of(session))
-
-
-def key(known: bytes = b"", dtype: str = "float32", **shapes: tuple[int, ...]) -> Key:
-    values = tuple((name, (dtype, shape)) for name, shape in shapes.items())
-    return (*values, ("k", ("bool", (), known))) if known else values
-
-
-def counted(count: int, *more: int, **shapes: tuple[int, ...]) -> Key:
-    numbers = np.array([count, *more])
-    return (*key(**shapes), ("n", ("int64", numbers.shape, numbers.tobytes())))
 
 
 def test_integers_that_are_compiled_in_are_sizes() -> None:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
-from shaderloom.model.open_sizes import Key, SizeHistory
+from shaderloom.model.open_sizes import SizeHistory
 from shaderloom.model.served_sizes import points_among, served_with
 from shaderloom.runtime.plan.plan import Symbol
 from shaderloom.runtime.plan.size_range import SizeRange
 
-
-def key(known: bytes = b"", dtype: str = "float32", **shapes: tuple[int, ...]) -> Key:
-    values = tuple((name, (dtype, shape)) for name, shape in shapes.items())
-    return (*values, ("k", ("bool", (), known))) if known else values
-
-
-def counted(count: int, *more: int, **shapes: tuple[int, ...]) -> Key:
-    numbers = np.array([count, *more])
-    return (*key(**shapes), ("n", ("int64", numbers.shape, numbers.tobytes())))
+from ...support.size_keys import counted, key
 
 
 def test_axes_that_differ_by_a_number_share_a_size() -> None:

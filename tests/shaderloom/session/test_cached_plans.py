@@ -17,9 +17,8 @@ import pytest
 
 import shaderloom
 from shaderloom.compiler.ops.registry import registry
-from shaderloom.runtime.device.device import Device
 
-from ...support.sessions import engine_of
+from ...support.sessions import engine_of, note_checks
 
 MIXED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -103,14 +102,7 @@ def test_both_paths_to_the_device_and_unchecked_shaders_agree(device, model):
 @pytest.mark.parametrize("kind", ["cpu", "discrete"])
 @pytest.mark.parametrize("wanted", [None, True, False])
 def test_shaders_of_this_user_go_unchecked(device, model, cache_folder, monkeypatch, kind, wanted):
-    asked = []
-    original = Device.create_module
-
-    def create_module(self, wgsl, *, checked, label, max_bytes):
-        asked.append(checked)
-        return original(self, wgsl, checked=checked, label=label, max_bytes=max_bytes)
-
-    monkeypatch.setattr(Device, "create_module", create_module)
+    asked = note_checks(monkeypatch)
     monkeypatch.setattr(device, "profile", replace(device.profile, kind=kind))
     checked = kind == "cpu" if wanted is None else wanted
     for _ in ("compiled", "read from the disk"):

@@ -16,7 +16,7 @@ from ...support.comparison import assert_model_close
 from ...support.effort import quick_first
 from ...support.inputs import photograph, text_line, text_picture, tokens
 from ...support.models import filled_model, trained_model
-from ...support.sessions import Feeds, assert_all_on_device, run_session
+from ...support.sessions import Feeds, assert_all_on_device, check_on_device, run_session
 
 TRAINED: dict[str, tuple[str, Callable[[], Feeds]]] = {
     "ppocr_det at 640x640": ("ppocr_det", lambda: {"x": text_picture(640, 640)}),
@@ -42,10 +42,7 @@ FILLED_CALLS = {
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
-    path, feeds = trained_model(name), make_feeds()
-    results, report = run_session(path, feeds, device)
-    assert_all_on_device(report)
-    assert_model_close(results, path, feeds)
+    check_on_device(trained_model(name), make_feeds(), device)
 
 
 @pytest.mark.parametrize("name", quick_first(FILLED_CALLS))

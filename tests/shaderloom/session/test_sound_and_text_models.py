@@ -25,7 +25,7 @@ from ...support.model_inputs import (
     speech,
 )
 from ...support.models import filled_model, trained_model
-from ...support.sessions import Feeds, assert_all_on_device, run_session
+from ...support.sessions import Feeds, assert_all_on_device, check_on_device, run_session
 
 #: Largest error over the largest output for models whose weights or activations are int8
 INT8_TOLERANCE = 1e-2
@@ -55,10 +55,7 @@ TRAINED: dict[str, tuple[str, Callable[[], Feeds]]] = {
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_model(case: str, device) -> None:
     name, make_feeds = TRAINED[case]
-    path, feeds = trained_model(name), make_feeds()
-    results, report = run_session(path, feeds, device)
-    assert_all_on_device(report)
-    assert_model_close(results, path, feeds)
+    check_on_device(trained_model(name), make_feeds(), device)
 
 
 # -- models that decide ----------------------------------------------------------------------------------------------
