@@ -57,7 +57,7 @@ class BranchStep:
 
 @record
 class RefuseStep:
-    """Ends the run with an error: for its inputs this side of a branch cannot be computed.  The last step of its block."""
+    """The last step of its block: ends the run with an error, as for its inputs this side of a branch has no plan."""
 
     reason: str
 
