@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .quantised_models import QUANTISERS
+
 Feeds = dict[str, np.ndarray]
 
 #: The exporters' graphs, without weights
@@ -26,6 +28,7 @@ class GpuModel:
     feeds: Callable[[], Feeds]
     torch: str = ""
     batch: int = 0  #: what the graph's first dimensions are changed to
+    quantised: str = ""  #: "static" or "dynamic" (:mod:`bench.quantised_models`); "": float32
 
 
 def _pictures(batch: int) -> Callable[[], Feeds]:
@@ -68,9 +71,35 @@ GPU_MODELS = {
     )
 }
 
+#: Models of 8 bits, each beside the float32 model that it was
+INT8_MODELS = {
+    model.name: model
+    for model in (
+        GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50", batch=8),
+        GpuModel("resnet50 batch 8 static", "resnet50", _pictures(8), batch=8, quantised="static"),
+        GpuModel("resnet50 batch 8 dynamic", "resnet50", _pictures(8), batch=8, quantised="dynamic"),
+        GpuModel("bert_base 128 tokens", "bert_base", _sentence, "bert_base"),
+        GpuModel("bert_base 128 tokens dynamic", "bert_base", _sentence, quantised="dynamic"),
+        GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
+        GpuModel("vit_base_patch16_224 dynamic", "vit_base_patch16_224", _pictures(1), quantised="dynamic"),
+    )
+}
+
 
 def fill(model: GpuModel, target: Path) -> Path:
-    """Write the model with weights, and with its batch size, into the folder ``target``; return the file."""
+    """Write the model with weights, with its batch size and quantised, into the folder ``target``; return the file."""
+    filled = _filled(model, target)
+    if not model.quantised:
+        return filled
+    quantised = filled.with_name(f"{filled.stem}-{model.quantised}.onnx")
+    if not quantised.is_file():
+        partial = quantised.with_suffix(".partial")
+        QUANTISERS[model.quantised](filled, partial, [model.feeds()])
+        partial.rename(quantised)
+    return quantised
+
+
+def _filled(model: GpuModel, target: Path) -> Path:
     filled = target / f"{model.skeleton}{f'-{model.batch}' if model.batch else ''}.onnx"
     if not filled.is_file():
         import onnx

@@ -41,8 +41,8 @@ class Emitter(Writer):
     """Writes statements; ``scalar``/``vector`` give the WGSL text of a value.
 
     ``buffers`` names the array of each operand; ``vector_buffers`` says which of them are declared with four elements
-    an entry, and ``paired_buffers`` which of those in two 64-bit words.  ``symbols`` are the declared dynamic
-    dimensions.
+    an entry, ``paired_buffers`` which of those in two 64-bit words, and ``word_buffers`` which of packed bytes with
+    four words.  ``symbols`` are the declared dynamic dimensions.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Emitter(Writer):
         functions: Functions,
         vector_registers: frozenset[str] = frozenset(),
         paired_buffers: frozenset[object] = frozenset(),
+        word_buffers: frozenset[object] = frozenset(),
     ) -> None:
         super().__init__(functions)
         self.buffers = buffers
@@ -60,6 +61,7 @@ class Emitter(Writer):
         self.symbols = symbols
         self.vector_registers = vector_registers
         self.paired_buffers = paired_buffers
+        self.word_buffers = word_buffers
         self._scalars: dict[Expr, str] = {}
         self._vectors: dict[Expr, Rendered] = {}
         self._atoms: dict[ix.Atom, str] = {}
@@ -249,15 +251,21 @@ class Emitter(Writer):
                     word = f"{buffer}[{self._place(vector)}][{self.index(pair)}]"
                     return self.call(PAIRED[payload.dtype], [word, self.index(half)])
                 return f"{buffer}[{self._place(vector)}][{self.index(component)}]"
-            return f"{buffer}[{self._place(position)}]"
+            return self._word(payload.operand, position)
         per_word = storage.packing
-        word = self._place(ix.floordiv(position, per_word))
         if wide and per_word == 2:
             word_vector, component = ix.floordiv(position, 4), ix.modulo(ix.floordiv(position, 2), 2)
             text = f"{buffer}[{self._place(word_vector)}][{self.index(component)}]"
         else:
-            text = f"{buffer}[{word}]"
+            text = self._word(payload.operand, ix.floordiv(position, per_word))
         return self.call(f"unpack_{storage.format}", [text, self.index(ix.modulo(position, per_word))])
+
+    def _word(self, operand: object, number: Dim) -> str:
+        """Emit entry ``number`` of an operand that is not declared with four elements an entry."""
+        buffer = self.buffers[operand]
+        if operand not in self.word_buffers:
+            return f"{buffer}[{self._place(number)}]"
+        return f"{buffer}[{self._place(ix.floordiv(number, LANES))}][{self.index(ix.modulo(number, LANES))}]"
 
     # -- vectors -------------------------------------------------------------------------------------------------
 
@@ -344,14 +352,9 @@ class Emitter(Writer):
 
     def _load_vector(self, node: Expr) -> Rendered:
         payload = node.payload
-        base, _ = split_lane(payload.position)
         if not is_aligned(payload.position) or node.dtype not in VECTOR_TYPES:
             return self._by_lane(node)
-        assert base is not None
-        quarter = self._place(ix.floordiv(base, LANES))
-        buffer = self.buffers[payload.operand]
-        storage = BY_NAME[payload.dtype]
-        text = f"{buffer}[{quarter}]"
+        storage, text = BY_NAME[payload.dtype], self._four(payload)
         if payload.operand in self.paired_buffers:
             text = self.call(f"{PAIRED[payload.dtype]}s", [text], LANES)
         if storage.packing > 1:
@@ -367,9 +370,16 @@ class Emitter(Writer):
             zero = ex.const(0, value.dtype)
             uniform = ex.guard(condition, value.args[1], zero)
             return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node), kind)
-        base, _ = split_lane(value.payload.position)
+        return self._four(value.payload)
+
+    def _four(self, load: ex.Load) -> str:
+        """Emit what memory has of four aligned neighbours: a vector, or packed words."""
+        base, _ = split_lane(load.position)
         assert base is not None
-        return f"{self.buffers[value.payload.operand]}[{self._place(ix.floordiv(base, LANES))}]"
+        quarter = ix.floordiv(base, LANES)
+        if BY_NAME[load.dtype].packing == LANES:
+            return self._word(load.operand, quarter)
+        return f"{self.buffers[load.operand]}[{self._place(quarter)}]"
 
 
 def packed_words(value: Expr) -> tuple[str, str] | None:

@@ -74,6 +74,8 @@ def operation(node: Expr, arguments: list[str], lanes: int, writer: Writer) -> s
         return f"bitcast<{wgsl_type(node.dtype, lanes)}>({arguments[0]})"
     if op == "select":
         return f"select({arguments[2]}, {arguments[1]}, {arguments[0]})"
+    if op == "word":
+        return _word(node, arguments, lanes)
     if op == "neg":
         return f"(-{arguments[0]})" if dtype != "u32" else f"(~{arguments[0]} + {_splat('1u', lanes, 'u32')})"
     if op == "not":
@@ -111,6 +113,17 @@ def operation(node: Expr, arguments: list[str], lanes: int, writer: Writer) -> s
     if op in _HELPERS:
         return writer.call(op if dtype == "f32" else f"{op}_{dtype}", arguments, lanes)
     raise InternalError(f"operation {op} on {dtype} has no WGSL form")
+
+
+def _word(node: Expr, arguments: list[str], lanes: int) -> str:
+    kind = wgsl_type("u32", lanes)
+    codes = [
+        argument if each.dtype == "u32" else f"bitcast<{kind}>({argument})"
+        for each, argument in zip(node.args, arguments, strict=True)
+    ]
+    low = [f"({code} & {_splat('255u', lanes, 'u32')})" for code in codes[:3]]
+    parts = [low[0], *(f"({each} << {_splat(f'{8 * place}u', lanes, 'u32')})" for place, each in enumerate(low[1:], 1))]
+    return f"({' | '.join(parts)} | ({codes[3]} << {_splat('24u', lanes, 'u32')}))"
 
 
 def _splat(text: str, lanes: int, dtype: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ...runtime.plan.dtypes import BY_NAME
+from ...runtime.plan.dtypes import BY_NAME, UINT32
 from ...runtime.plan.errors import DeviceLimitError
 from ...runtime.plan.plan import Binding, Kernel
 from ...runtime.plan.record import fields_by_name
@@ -32,15 +33,16 @@ from .writer import Functions, Numbers, symbol_field
 MAX_WGSL_CHARACTERS = 1 << 20
 
 
-def element_type(operand: BoundTensor, wide: bool, paired: bool = False) -> str:
-    """Return the WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word."""
+def element_type(operand: BoundTensor, wide: bool, paired: bool = False, words: bool = False) -> str:
+    """Return the WGSL element type of an operand's array; ``paired`` ones hold two elements in a 64-bit word, and
+    packed bytes that are read as ``words`` four words."""
     storage = BY_NAME[operand.dtype]
     if paired:
         return "vec2<u64>"
     if storage.bits == 64:
         return "vec2<u32>"
     if storage.packing == 4:
-        return "u32"
+        return "vec4<u32>" if words else "u32"
     if storage.packing == 2:
         return "vec2<u32>" if wide else "u32"
     return wgsl_type(storage.compute, LANES if wide else 1)
@@ -60,8 +62,10 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     (:mod:`.sharing`).
     """
     functions = Functions(numbers=numbers)
-    wide = _vector_operands(spec)
+    aligned = _aligned_loads(spec)
+    wide = _vector_operands(spec, aligned)
     paired = _paired_operands(spec, wide)
+    words = _word_operands(spec, aligned)
     buffers: dict[object, str] = {operand.name: operand.name for operand in spec.operands}
     symbols = frozenset(spec.symbols)
 
@@ -70,13 +74,13 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     for hook in spec.hooks:
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
         emitter = Emitter(
-            buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired
+            buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired, words
         )
-        words = _held_words(hook, emitter)
-        if words is None:
+        held = _held_words(hook, emitter)
+        if held is None:
             hooks.append(_render_hook(hook, emitter, wide))
             continue
-        kind, helper = words
+        kind, helper = held
         packed[hook.name] = kind, f"{helper}_4"
         functions.helpers[helper, "4"] = None
         assert hook.result is not None
@@ -98,11 +102,12 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     )
     wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), body)
     # The helpers that a kernel needs are known only once everything else is rendered.
-    wgsl = wgsl.replace(_PLACE_OF_DECLARATIONS, _declarations(spec, wide, paired, functions, hooks))
-    bindings = tuple(
-        Binding(operand.name, operand.access, element_type(operand, operand.name in wide, operand.name in paired))
+    types = {
+        operand.name: element_type(operand, operand.name in wide, operand.name in paired, operand.name in words)
         for operand in spec.operands
-    )
+    }
+    wgsl = wgsl.replace(_PLACE_OF_DECLARATIONS, _declarations(spec, types, functions, hooks))
+    bindings = tuple(Binding(operand.name, operand.access, types[operand.name]) for operand in spec.operands)
     if spec.iterations is not None:
         bindings += (Binding("iteration", "iteration", "Iteration"),)
     if functions.symbols:
@@ -175,10 +180,9 @@ def template_text(
     )
 
 
-def _vector_operands(spec: KernelSpec) -> frozenset[object]:
-    """Return the operands that some hook reads or writes four elements at a time."""
-    operands: set[object] = set()
-    dtypes = {operand.name: operand.dtype for operand in spec.operands}
+def _aligned_loads(spec: KernelSpec) -> set[tuple[str, str]]:
+    """Return operands of which some hook reads four aligned neighbours at a time, with the types that it reads."""
+    loads: set[tuple[str, str]] = set()
     for hook in spec.hooks:
         if hook.lanes != LANES:
             continue
@@ -188,9 +192,25 @@ def _vector_operands(spec: KernelSpec) -> frozenset[object]:
         for value in values:
             for node in ex.loads(value):
                 if is_aligned(node.payload.position):
-                    operands.add(node.payload.operand)
-        operands |= {store.operand for store in hook.stores if owns_words(store)}
-    return frozenset(name for name in operands if BY_NAME[dtypes[str(name)]].compute in VECTOR_TYPES)
+                    loads.add((str(node.payload.operand), node.payload.dtype))
+    return loads
+
+
+def _vector_operands(spec: KernelSpec, aligned: set[tuple[str, str]]) -> frozenset[object]:
+    """Return the operands that some hook reads or writes four elements at a time, where an entry holds so many."""
+    stored = {store.operand for hook in spec.hooks if hook.lanes == LANES for store in hook.stores if owns_words(store)}
+    operands = stored | {name for name, _ in aligned}
+    types = {operand.name: BY_NAME[operand.dtype] for operand in spec.operands if operand.name in operands}
+    return frozenset(name for name, dtype in types.items() if dtype.compute in VECTOR_TYPES and dtype.packing < LANES)
+
+
+def _word_operands(spec: KernelSpec, aligned: set[tuple[str, str]]) -> frozenset[object]:
+    """Return the operands of packed bytes of which some hook reads four words at a time."""
+    return frozenset(
+        operand.name
+        for operand in spec.operands
+        if BY_NAME[operand.dtype].packing == LANES and (operand.name, UINT32.name) in aligned
+    )
 
 
 def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[object]:
@@ -208,12 +228,10 @@ def _paired_operands(spec: KernelSpec, wide: frozenset[object]) -> frozenset[obj
     )
 
 
-def _declarations(
-    spec: KernelSpec, wide: frozenset[object], paired: frozenset[object], functions: Functions, hooks: list[str]
-) -> str:
+def _declarations(spec: KernelSpec, types: Mapping[str, str], functions: Functions, hooks: list[str]) -> str:
     lines = []
     for number, operand in enumerate(spec.operands):
-        array = f"array<{element_type(operand, operand.name in wide, operand.name in paired)}>"
+        array = f"array<{types[operand.name]}>"
         lines.append(f"@group(0) @binding({number}) var<storage, {operand.access}> {operand.name}: {array};")
     number = len(spec.operands)
     if spec.iterations is not None:

@@ -14,6 +14,7 @@ from ..ir.coordinates import broadcast_coordinates, domain_variables
 from ..ir.graph import Node, Shape, Value
 from ..kernels.groups import Region
 from ..ops.registry import OpDef
+from ..rewriting.rules import operator_key
 from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
@@ -209,12 +210,23 @@ def may_exit(partition: Partition, region: Region, value: Value) -> bool:
 
     A view as last member pays only when its result must be materialised as it is, or arithmetic follows.  A packed
     result needs threads that own its words: those of a reduction do where rows and columns are axes of the result,
-    others if the root has words of that size too, or where the vectors of products stay vectors.
+    others if the root has words of that size too, or where the vectors of products stay vectors.  What is
+    dequantised is left to readers that compute it once each: they read the narrow tensor.
     """
     assert value.producer is not None
+    if value in partition.outputs:
+        return value.dtype.packing == 1 or _owns_words(partition, region, value)
     if value.dtype.packing > 1 and not _owns_words(partition, region, value):
         return False
-    return not partition.operators.of(value.producer).is_view or value in partition.outputs
+    return not partition.operators.of(value.producer).is_view and not _widens_for_maps(partition, region, value)
+
+
+def _widens_for_maps(partition: Partition, region: Region, value: Value) -> bool:
+    """Return whether a value of the region is dequantised for elementwise readers alone."""
+    node = value.producer
+    if node is None or operator_key(node) != "loom.Dequantize" or node.operand(0) not in region.coordinates:
+        return False
+    return all(partition.operators.of(user).is_elementwise for user in value.users)
 
 
 def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
@@ -229,10 +241,13 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
 
 def _stores_vectors(partition: Partition, region: Region, value: Value, coordinates: Shape | None) -> bool:
     """Return whether the vectors that threads of a product hold are whole vectors of ``value``."""
-    axis = partition.anchor_family(region).vector_axis
+    family = partition.anchor_family(region)
+    axis = family.vector_axis
     if not coordinates or axis is None:
         return False
-    innermost = value.layout.innermost
+    in_order = value in partition.outputs or value in partition.constant
+    layout = value.layout if in_order else family.result_layout(region.anchor, coordinates)
+    innermost = layout.innermost
     vectors = region.coordinates[region.anchor.outputs[0]][axis]
     return _keeps_vectors(coordinates[innermost], vectors, value.shape[innermost])
 

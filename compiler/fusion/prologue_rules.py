@@ -58,7 +58,7 @@ class MapWork:
             if definition.is_view:
                 work = 0
             elif definition.gather is not None:
-                work = 4 * definition.reads
+                work = 1 if definition.reads_word(node) else 4 * definition.reads
             else:
                 work = _element_work(definition, node)
             self._own_work[node] = work

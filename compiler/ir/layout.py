@@ -10,6 +10,8 @@ at its place in ``order`` and 4 innermost (a blocked axis is padded to a multipl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...runtime.plan.record import record
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
@@ -88,6 +90,17 @@ class Layout:
         names = "".join("NCHW"[axis] for axis in self.order) if self.rank == 4 else ",".join(map(str, self.order))
         extra = "".join(f" pad{axis}:{multiple}" for axis, multiple in self.padding)
         return names + extra + "".join(f" block{axis}:{size}" for axis, size in self.blocks)
+
+
+def ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
+    """Return the layout of a tensor at ``coordinates`` whose variables are placed from the outermost to the innermost
+    as ``place`` says; others come first."""
+
+    def key(axis: int) -> tuple[int, int]:
+        places = [place[name] for name in ix.variables(coordinates[axis]) if name in place]
+        return (max(places) if places else -1, axis)
+
+    return Layout(tuple(sorted(range(len(coordinates)), key=key)))
 
 
 def contiguous(rank: int) -> Layout:

@@ -25,6 +25,7 @@ from ..symbolic import substitution
 from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES, depends_on_lane, is_aligned, lane_variable, split_lane
 from ..symbolic.polynomial import Dim
+from .memory_words import word_in_memory
 
 Coordinates = tuple[Dim, ...]
 
@@ -149,7 +150,9 @@ class Accesses:
             elif node.op == "coordinate":
                 done[node] = ex.coordinate(self._position(node.payload, inequalities, values))
             else:
-                done[node] = substitution.rebuild(node, tuple(done[argument] for argument in node.args))
+                args = tuple(done[argument] for argument in node.args)
+                joined = word_in_memory(args) if node.op == "word" else None
+                done[node] = joined or substitution.rebuild(node, args)
         return done[value]
 
     def _load(self, node: Expr, inequalities: Inequalities, values: Mapping[str, Value]) -> Expr:

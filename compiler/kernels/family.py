@@ -19,7 +19,7 @@ from ...runtime.plan.errors import InternalError
 from ..definitions import Definitions
 from ..ir.coordinates import Sizes, domain_variables
 from ..ir.graph import Node, Shape, Value
-from ..ir.layout import Layout, contiguous
+from ..ir.layout import Layout, contiguous, ordered_by
 from ..ops.registry import Registry, registry
 from .context import GroupContext
 from .draft import BuiltKernel
@@ -116,6 +116,11 @@ class KernelFamily(ABC):
     def output_layout(self, node: Node) -> Layout:
         """Return the layout in which the kernel stores best."""
         return contiguous(node.outputs[0].rank)
+
+    def result_layout(self, anchor: Node, coordinates: Shape) -> Layout:
+        """Return :meth:`output_layout` for a value at ``coordinates`` of the domain that a region stores instead."""
+        natural = self.output_layout(anchor)
+        return ordered_by(coordinates, {f"a{axis}": place for place, axis in enumerate(natural.order)})
 
     def may_reorder(self, output: Value) -> bool:
         """Return whether the kernel stores as well with another axis innermost, where consumers prefer that."""

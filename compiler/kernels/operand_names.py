@@ -66,7 +66,8 @@ def reads_own_element_only(spec: KernelSpec, operand: str) -> bool:
         for store in hook.stores:
             for expression in stored_expressions(store):
                 for load in ex.loads(expression):
-                    if load.payload.operand == operand and load.payload.position != store.position:
+                    same = load.payload.dtype == store.dtype and load.payload.position == store.position
+                    if load.payload.operand == operand and not same:
                         return False
     return True
 

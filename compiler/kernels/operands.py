@@ -16,6 +16,7 @@ from ..symbolic.lanes import depends_on_lane, is_aligned
 from ..symbolic.polynomial import Dim
 from .accesses import Accesses
 from .groups import Group
+from .memory_words import with_words
 
 
 class OperandReader:
@@ -133,5 +134,7 @@ class OperandReader:
     def vectorizes(value: Expr) -> bool:
         """Return whether every load that differs by lane is an aligned load of four neighbours."""
         return all(
-            is_aligned(node.payload.position) for node in ex.loads(value) if depends_on_lane(node.payload.position)
+            is_aligned(node.payload.position)
+            for node in ex.loads(with_words(value))
+            if depends_on_lane(node.payload.position)
         )

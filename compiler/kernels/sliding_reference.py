@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir.coordinates import Sizes, shape_of
 from ..ir.graph import Node
+from ..ops.math.windows import WindowAttributes
 from ..ops.onnx.convolution import ConvolutionAttributes, ConvolutionTransposeAttributes
 from ..ops.onnx.pooling import PoolAttributes
 
@@ -18,16 +19,28 @@ def convolution(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.
     attributes: ConvolutionAttributes = node.attributes
     compute = np.float32 if node.operand(0).dtype.is_float else np.int32
     value, weight = (operand.astype(compute) for operand in operands)
-    shape = shape_of(node.outputs[0], sizes)
-    padded = _padded(value, attributes.pads, (0,) * len(attributes.kernel), 0)
-    group = attributes.group
-    result = np.zeros((shape[0], group, shape[1] // group, *shape[2:]), compute)
+    result = slide_products(value, weight, attributes, attributes.group, shape_of(node.outputs[0], sizes))
+    return result.astype(operands[0].dtype)
+
+
+def slide_products(
+    value: np.ndarray,
+    weight: np.ndarray,
+    attributes: WindowAttributes,
+    group: int,
+    shape: Sequence[int],
+    padding: float = 0,
+) -> np.ndarray:
+    """Return sums of products of windows of ``value`` [N, C, spatial...] and ``weight`` [O, C / group, kernel...], in
+    their element type and of ``shape``; the border consists of ``padding``."""
+    padded = _padded(value, attributes.pads, (0,) * len(attributes.kernel), padding)
+    result = np.zeros((shape[0], group, shape[1] // group, *shape[2:]), value.dtype)
     weights = _kernel_first(weight, group)
     for offsets, slices in _taps(attributes.kernel, attributes.strides, attributes.dilations, shape[2:]):
         seen = padded[(slice(None), slice(None), *slices)]
         seen = seen.reshape(seen.shape[0], group, seen.shape[1] // group, *seen.shape[2:])
         result += np.einsum("ngc...,goc->ngo...", seen, weights[offsets])
-    return result.reshape(shape).astype(operands[0].dtype)
+    return result.reshape(shape)
 
 
 def convolution_transpose(node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:

@@ -149,6 +149,8 @@ class OpDef:
     types: tuple[frozenset[str], ...] = ()
     #: how many operand elements one output element reads in a ``gather`` (1 for plain views)
     reads: int = 1
+    #: whether what a ``gather`` reads for an element is a word of memory, loaded at once
+    reads_word: Callable[[Node], bool] = lambda node: False
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
     #: whether the result depends on the element type of an operand, and not on its numbers alone

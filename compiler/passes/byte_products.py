@@ -6,7 +6,7 @@
     sum a' b'  -  za' sum (b - zb)  -  zb' sum a'
 
 in wrapping integers, where the second sum is that of columns of the constant weight, and the third one of rows of the
-activation, which weights with a zero point of zero do not need.
+activation, which the product's kernel computes besides, and weights with a zero point of zero do not need.
 
 *Dequantised tensors*: the product of ``(a - za) sa`` and ``(b - zb) sb`` is the product of integers times ``sa sb``.
 
@@ -15,6 +15,8 @@ scale for each group of terms, 1/127 of the largest magnitude.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from ..ops.internal.packed_weights import has_few_rows
 from ..ops.math.nodes import in_type
 from ..ops.math.reductions import reduce
 from ..ops.onnx.quantize import BYTES, centred, quantize
+from ..ops.onnx.views import permutation
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
@@ -37,11 +40,16 @@ _LEAST_GROUP = 32
 
 
 @record(slots=False)
-class _Bytes:
-    """An integer factor, ``number - zero``: ``zero`` is int32, as a value or an array; None stands for 0."""
+class ByteFactor:
+    """An integer factor, ``number - zero``: ``zero`` is an integer, as a value or an array; None stands for 0.
+
+    The number is a tensor of bytes, or of known integers that are bytes once they are shifted (:func:`of_bytes`), by a
+    number for each index of ``axis``.
+    """
 
     number: Value
     zero: Value | np.ndarray | None
+    axis: int = 0
 
     @property
     def low(self) -> int:
@@ -54,14 +62,20 @@ class _Bytes:
 
 def _match_integers(node: Node, facts: GraphFacts) -> Match | None:
     """Match an integer product of bytes with a constant matrix of bytes."""
-    left, right = (_centred(node.operand(position)) for position in (0, 1))
+    left, right = centred_factor(node.operand(0)), centred_factor(node.operand(1), 1)
     if left is None or right is None or not _are_factors(left, right, facts):
         return None
     return Match((node,), {"left": left, "right": right})
 
 
-def _centred(value: Value) -> _Bytes | None:
-    """Return the parts of ``Cast(bytes) - zero``, or None if the value is something else."""
+def centred_factor(value: Value, axis: int = 0) -> ByteFactor | None:
+    """Return the parts of ``Cast(bytes) - zero``, or known numbers that were such; None for anything else.
+
+    A known zero point varies along ``axis`` at most.
+    """
+    numbers = static_numbers(value)
+    if numbers is not None and value.dtype is INT32 and value.rank:
+        return ByteFactor(value, None, axis) if _shift(numbers, axis) is not None else None
     zero: Value | np.ndarray | None = None
     difference = produced_by(value, "Sub", "Add")
     if difference is not None:
@@ -74,17 +88,18 @@ def _centred(value: Value) -> _Bytes | None:
     cast = produced_by(value, "Cast")
     if cast is None or cast.output.dtype is not INT32 or cast.operand(0).dtype.name not in BYTES:
         return None
-    return _Bytes(cast.operand(0), zero)
+    return ByteFactor(cast.operand(0), zero)
 
 
-def _are_factors(left: _Bytes, right: _Bytes, facts: GraphFacts) -> bool:
-    """Return whether rows of an activation meet columns of a constant matrix, each with a zero point of its own."""
+def _are_factors(left: ByteFactor, right: ByteFactor, facts: GraphFacts, turned: bool = False) -> bool:
+    """Return whether rows of an activation meet columns of a constant matrix, or rows of one that is ``turned``, each
+    with a zero point of its own."""
     a, b = left.number, right.number
     if any(factor.zero is not None and len(factor.zero.shape) > factor.number.rank for factor in (left, right)):
         return False
-    if b.rank != 2 or a.rank < 1 or facts.is_constant(a) or not facts.is_constant(b) or not b.shape[0]:
+    if b.rank != 2 or a.rank < 1 or facts.is_constant(a) or not facts.is_constant(b) or not b.shape[int(turned)]:
         return False
-    return _repeats(left.zero, 1) and _repeats(right.zero, 2)
+    return _repeats(left.zero, 1) and _repeats(right.zero, 1 if turned else 2)
 
 
 def _repeats(parameter: Value | np.ndarray | None, axis: int) -> bool:
@@ -96,20 +111,58 @@ def _integers(builder: GraphBuilder, match: Match) -> Value:
     return _product(builder, match["left"], match["right"])
 
 
-def _product(builder: GraphBuilder, left: _Bytes, right: _Bytes) -> Value:
+def _product(builder: GraphBuilder, left: ByteFactor, right: ByteFactor) -> Value:
     """Build the exact product, in int32."""
-    words = builder.op("PackBytes", left.number, domain="loom")
+    left, right = of_bytes(builder, left), of_bytes(builder, right)
+    words = pack(builder, left, range(left.number.rank))
     columns = ix.number(right.number.shape[1])
-    rows = builder.op("PackBytes", builder.op("Transpose", right.number, perm=(1, 0)), domain="loom")
-    packed = builder.op("PackBlocks", rows, domain="loom")
-    result = builder.op("ByteMatMul", words, packed, domain="loom", columns=columns)
-    for zero, sums in ((_signed_zero(builder, left), _column_sums), (_signed_zero(builder, right), _row_sums)):
-        if zero is not None:
-            result = builder.op("Sub", result, builder.op("Mul", zero, sums(builder, left, right)))
-    return result
+    packed = builder.op("PackBlocks", pack(builder, right, (1, 0)), domain="loom")
+    zero, weight_zero = signed_zero(builder, left), signed_zero(builder, right)
+    operands = [words, packed] if weight_zero is None else [words, packed, column_parameter(builder, weight_zero)]
+    result = builder.op("ByteMatMul", *operands, domain="loom", columns=columns)
+    return result if zero is None else builder.op("Sub", result, builder.op("Mul", zero, _column_sums(builder, right)))
 
 
-def _signed_zero(builder: GraphBuilder, factor: _Bytes) -> Value | None:
+def column_parameter(builder: GraphBuilder, parameter: Value) -> Value:
+    """Reshape a parameter of a weight's columns, or one number of all, to at most one axis."""
+    return view(builder, parameter, () if parameter.elements == 1 else (parameter.elements,))
+
+
+def of_bytes(builder: GraphBuilder, factor: ByteFactor) -> ByteFactor:
+    """Return the factor with a number that is a tensor of bytes, and a zero point of int32."""
+    number, zero = factor.number, factor.zero
+    numbers = static_numbers(number)
+    if number.dtype is INT32 and numbers is not None:
+        shift = _shift(numbers, factor.axis)
+        assert shift is not None
+        shifted = builder.op("Add", number, builder.constant(shift))
+        return ByteFactor(in_type(builder, shifted, INT8), shift if shift.any() else None)
+    if not isinstance(zero, Value) or zero.dtype is INT32:
+        return factor
+    return ByteFactor(number, builder.op("Cast", zero, to=INT32.onnx))
+
+
+def _shift(numbers: np.ndarray, axis: int) -> np.ndarray | None:
+    """Return what is added to known integers to make them signed bytes, for each index of an axis; None where they
+    spread too far."""
+    if not numbers.size or numbers.ndim <= axis:
+        return None
+    others = tuple(each for each in range(numbers.ndim) if each != axis)
+    low, high = numbers.min(axis=others, keepdims=True), numbers.max(axis=others, keepdims=True)
+    if (high - low > 255).any():
+        return None
+    return np.where((low >= -128) & (high < 128), 0, -128 - low).astype(np.int32)
+
+
+def pack(builder: GraphBuilder, factor: ByteFactor, order: Sequence[int]) -> Value:
+    """Pack a factor, its axes in another order, to words along the last one."""
+    number = factor.number
+    if tuple(order) != tuple(range(number.rank)):
+        number = builder.op("Transpose", number, perm=tuple(order))
+    return builder.op("PackBytes", number, domain="loom")
+
+
+def signed_zero(builder: GraphBuilder, factor: ByteFactor) -> Value | None:
     """Build the zero point of a factor's signed bytes; None if it is known to be 0."""
     if factor.zero is None:
         return builder.constant(np.array(-factor.low, np.int32)) if factor.low else None
@@ -120,15 +173,9 @@ def _signed_zero(builder: GraphBuilder, factor: _Bytes) -> Value | None:
     return builder.op("Sub", factor.zero, builder.scalar(factor.low, factor.zero)) if factor.low else factor.zero
 
 
-def _column_sums(builder: GraphBuilder, left: _Bytes, right: _Bytes) -> Value:
+def _column_sums(builder: GraphBuilder, right: ByteFactor) -> Value:
     zero = builder.constant(right.zero) if isinstance(right.zero, np.ndarray) else right.zero
     return reduce(builder, centred(builder, right.number, zero), "sum", (0,), keepdims=False)
-
-
-def _row_sums(builder: GraphBuilder, left: _Bytes, right: _Bytes) -> Value:
-    number = builder.op("Cast", left.number, to=INT32.onnx)
-    number = builder.op("Sub", number, builder.scalar(left.low, number)) if left.low else number
-    return reduce(builder, number, "sum", (number.rank - 1,))
 
 
 # -- dequantised tensors ---------------------------------------------------------------------------------------------
@@ -136,31 +183,42 @@ def _row_sums(builder: GraphBuilder, left: _Bytes, right: _Bytes) -> Value:
 
 def _match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of two tensors that are dequantised, with scales of rows and of columns."""
-    nodes = [produced_by(node.operand(position), "loom.Dequantize") for position in (0, 1)]
+    left, right = node.operand(0), node.operand(1)
+    turned = produced_by(right, "Transpose")  # a weight [columns, terms]
+    if turned is not None and permutation(turned) == (1, 0):
+        right = turned.operand(0)
+    nodes = [produced_by(value, "loom.Dequantize") for value in (left, right)]
     if node.output.dtype is not FLOAT32 or any(each is None for each in nodes):
         return None
     factors, scales = [], []
-    for each, axis in zip(nodes, (1, 2), strict=True):
+    for each, axis in zip(nodes, (1, 2 if turned is None else 1), strict=True):
         assert each is not None
         number, scale, zero = each.operand(0), each.operand(1), each.optional(2)
         if number.dtype.name not in BYTES or number.shape != each.output.shape or not _repeats(scale, axis):
             return None
-        factors.append(_Bytes(number, zero))
+        factors.append(ByteFactor(number, zero))
         scales.append(scale)
-    left, right = factors
-    return (
-        Match((node,), {"left": left, "right": right, "scales": scales}) if _are_factors(left, right, facts) else None
-    )
+    if not _are_factors(factors[0], factors[1], facts, turned is not None):
+        return None
+    return Match((node,), {"factors": factors, "scales": scales, "turned": turned is not None})
 
 
 def _dequantised(builder: GraphBuilder, match: Match) -> Value:
-    left, right = (
-        each if each.zero is None else _Bytes(each.number, builder.op("Cast", each.zero, to=INT32.onnx))
-        for each in (match["left"], match["right"])
-    )
-    exact = builder.op("Cast", _product(builder, left, right), to=FLOAT32.onnx)
+    left, right = match["factors"]
     one, other = (in_type(builder, scale, FLOAT32) for scale in match["scales"])
+    if match["turned"]:
+        assert not isinstance(right.zero, np.ndarray)  # those of known integers, which are not dequantised
+        zero = None if right.zero is None else _turned(builder, right.zero)
+        right, other = ByteFactor(_turned(builder, right.number), zero), _turned(builder, other)
+    exact = builder.op("Cast", _product(builder, left, right), to=FLOAT32.onnx)
     return builder.op("Mul", exact, builder.op("Mul", one, other))
+
+
+def _turned(builder: GraphBuilder, value: Value) -> Value:
+    """Transpose a matrix, or a parameter that broadcasts to one."""
+    if value.rank < 2:
+        return value if value.elements == 1 else view(builder, value, (value.elements, 1))
+    return builder.op("Transpose", value, perm=(1, 0))
 
 
 # -- weights in blocks -----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from ..fusion import Fusion
 from ..ir.graph import Graph, Shape, Value
-from ..ir.layout import Layout, contiguous
+from ..ir.layout import Layout, contiguous, ordered_by
 from ..kernels.family import family_named
 from ..kernels.groups import Group
 from ..kernels.operands import OperandReader
@@ -95,17 +95,7 @@ def _from_anchor(group: Group) -> Layout:
     """Order the axes of a region's exit as the anchor's own result would be stored."""
     region = group.region
     assert region is not None
-    natural = family_named(group.family).output_layout(region.anchor)
-    place = {f"a{axis}": position for position, axis in enumerate(natural.order)}
-    return _ordered_by(region.coordinates[region.exit], place)
-
-
-def _ordered_by(coordinates: Shape, place: Mapping[str, int]) -> Layout:
-    def key(axis: int) -> tuple[int, int]:
-        places = [place[name] for name in ix.variables(coordinates[axis]) if name in place]
-        return (max(places) if places else -1, axis)
-
-    return Layout(tuple(sorted(range(len(coordinates)), key=key)))
+    return family_named(group.family).result_layout(region.anchor, region.coordinates[region.exit])
 
 
 def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
@@ -136,7 +126,7 @@ def _follow_operands(group: Group, fusion: Fusion) -> Layout | None:
                 continue
             weight = ix.bounds(operand.elements)[1]
             if best is None or weight > best[0]:
-                best = (weight, _ordered_by(coordinates, place))
+                best = (weight, ordered_by(coordinates, place))
     return None if best is None else best[1]
 
 

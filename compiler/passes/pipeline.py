@@ -17,7 +17,18 @@ from ..precision.declared_halves import declare_storage, restore_halves, widen_h
 from ..precision.float16_storage import store_halves
 from ..precision.wide_tensors import widen_tensors
 from ..rewriting.rules import Rule, apply_rules
-from . import attention, byte_products, packed_products, padding, products, scales, siblings, simplify, views
+from . import (
+    attention,
+    byte_convolutions,
+    byte_products,
+    packed_products,
+    padding,
+    products,
+    scales,
+    siblings,
+    simplify,
+    views,
+)
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
@@ -80,7 +91,8 @@ def _row_factors(graph: Graph, compilation: Compilation) -> int:
 
 def _byte_products(graph: Graph, compilation: Compilation) -> int:
     """Multiply quantised tensors as words of bytes; return the number of rewrites."""
-    return apply_rules(graph, byte_products.rules(compilation), compilation)
+    rules = (*byte_products.rules(compilation), *byte_convolutions.rules(compilation.target))
+    return apply_rules(graph, rules, compilation)
 
 
 def _winograd(graph: Graph, compilation: Compilation) -> int:

@@ -78,6 +78,8 @@ def apply(op: str, dtype: str, args: tuple[Array, ...]) -> Array:
         return np.ascontiguousarray(args[0]).view(NUMPY_TYPES[dtype]).reshape(np.shape(args[0]))
     if op in ("select", "guard"):
         return np.where(*args)
+    if op == "word":
+        return sum((np.asarray(arg).astype(np.uint32) & 255) << (8 * place) for place, arg in enumerate(args))
     if op in _INEXACT and dtype in ex.FLOATS:
         return _nearest(_INEXACT[op], args, NUMPY_TYPES[dtype])
     function = _FUNCTIONS.get(op)

@@ -15,6 +15,7 @@ Result types are *compute* types (``f32 i32 u32 i64 u64 bool``; see :mod:`.dtype
 ``bitcast``           one argument, the same 32 bits as another type (f32, i32, u32)
 ``select``            condition, value if true, value if false; both values are computed
 ``guard``             the same, but the value is computed only where the condition holds (its loads may be out of range)
+``word``              four integers of 32 bits: their low bytes as one u32, the first in the low bits
 everything else       see ``UNARY``, ``BINARY`` and ``COMPARISONS``
 ====================  =========================================================================================
 """
@@ -22,7 +23,7 @@ everything else       see ``UNARY``, ``BINARY`` and ``COMPARISONS``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -318,6 +319,12 @@ def in_range(value: Dim, low: Dim, high: Dim) -> Expr:
     if result.op != "const" and (ix.always_less(value, low) or ix.always_less(ix.add(high, -1), value)):
         return const(False, "bool")
     return result
+
+
+def word(codes: Sequence[Expr]) -> Expr:
+    """Join the low bytes of four integers of 32 bits."""
+    first, second, third, fourth = codes
+    return _make("word", (first, second, third, fourth), "u32")
 
 
 def as_index(value: Expr, low: int, high: int) -> Dim:

@@ -21,6 +21,7 @@ from .expr import (
     load,
     select,
     unary,
+    word,
 )
 from .polynomial import Dim
 
@@ -43,6 +44,8 @@ def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
         return select(*args)
     if node.op == "guard":
         return guard(*args)
+    if node.op == "word":
+        return word(args)
     raise AssertionError(node.op)
 
 

@@ -97,6 +97,8 @@ class WorkgroupCosts:
     #: (block_m, block_n, block_k, rows, columns, parts, padding) of a tile (:class:`~..tuning.gemm_tiles.SharedTile`)
     #: -> microseconds of ``steps`` steps along k, for each number in ``sharing``
     tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
+    #: the same of products of words of four bytes; the first number is what a kernel takes besides its steps
+    byte_tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
     sharing: tuple[int, ...]  #: workgroups on every multiprocessor for which ``tiles`` has times, ascending
     steps: int
     written_out: int  #: steps along k that one trip of the loop over a tile has

@@ -159,7 +159,7 @@ class ElementTile:
 
 @record
 class Problem:
-    """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix.
+    """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix, of words of four bytes or of floats.
 
     Sizes of dynamic dimensions are their upper bounds.
     """
@@ -168,6 +168,7 @@ class Problem:
     n: int
     k: int
     batch: int = 1
+    words: bool = False
 
     def workgroups(self, tile: SharedTile) -> int:
         """Return the number of workgroups with a tile each."""
@@ -243,12 +244,23 @@ def shared_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]
     return {SharedTile(*sizes): times for sizes, times in costs.tiles.items()}
 
 
+@cache
+def byte_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
+    """Return the tiles of words of bytes, mapped to the time of start and end and those of the steps."""
+    return {SharedTile(*sizes): times for sizes, times in costs.byte_tiles.items()}
+
+
+def _tiles_of(problem: Problem, costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
+    return byte_tiles(costs) if problem.words else shared_tiles(costs)
+
+
 def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
     """Return the microseconds of a product, which are those of the multiprocessor with the most workgroups."""
     workgroups = problem.workgroups(tile)
     steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
-    times = shared_tiles(costs)[tile]
-    return _sharing_time(times, costs.sharing, ceil(workgroups / costs.multiprocessors)) * steps / costs.steps
+    times = _tiles_of(problem, costs)[tile]
+    start, times = (times[0], times[1:]) if problem.words else (0.0, times)
+    return start + _sharing_time(times, costs.sharing, ceil(workgroups / costs.multiprocessors)) * steps / costs.steps
 
 
 def _sharing_time(times: Sequence[float], measured: Sequence[int], sharing: int) -> float:
@@ -286,13 +298,13 @@ def _thread_tiles(problem: Problem, target: Target, costs: ThreadCosts) -> list[
 def _workgroup_tiles(problem: Problem, target: Target, costs: WorkgroupCosts) -> list[Tile]:
     if problem.m <= 8:
         return split_tiles(problem, target)
-    fitting = _fitting_tiles(target, costs)
+    fitting = _fitting_tiles(problem, target, costs)
     return [*sorted(fitting, key=lambda tile: _shared_cost(problem, tile, costs))] or [RegisterTile(4, 1, 8, 8)]
 
 
-def _fitting_tiles(target: Target, costs: WorkgroupCosts) -> list[SharedTile]:
+def _fitting_tiles(problem: Problem, target: Target, costs: WorkgroupCosts) -> list[SharedTile]:
     memory = target.limit("max-compute-workgroup-storage-size")
-    return [tile for tile in shared_tiles(costs) if tile.workgroup_bytes <= memory]
+    return [tile for tile in _tiles_of(problem, costs) if tile.workgroup_bytes <= memory]
 
 
 def split_tiles(problem: Problem, target: Target) -> list[Tile]:
@@ -336,7 +348,7 @@ def split_parts(problem: Problem, extent: int, target: Target) -> int:
     costs = target.costs
     if not isinstance(costs, WorkgroupCosts) or problem.m <= 8:
         return 1
-    split, tiles = costs.split, _fitting_tiles(target, costs)
+    split, tiles = costs.split, _fitting_tiles(problem, target, costs)
 
     def cost(parts: int) -> float:
         part = replace(problem, batch=problem.batch * parts, k=problem.k // parts)
@@ -377,5 +389,7 @@ def score(problem: Problem, tile: Tile, target: Target) -> float | None:
     """
     costs = target.costs
     if isinstance(costs, WorkgroupCosts):
-        return _shared_cost(problem, tile, costs) if isinstance(tile, SharedTile) else None
+        if not isinstance(tile, SharedTile) or tile not in _tiles_of(problem, costs):
+            return None
+        return _shared_cost(problem, tile, costs)
     return _thread_cost(problem, tile, target, costs) if isinstance(tile, (RegisterTile, SubgroupTile)) else None

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...ops.internal.byte_products import WORD_BYTES, ByteMatMulAttributes, byte_product
 from ...ops.internal.packed_weights import WORD_BITS
 from ...symbolic import expr as ex
@@ -26,14 +26,15 @@ from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ...tuning import gemm_tiles
 from ...tuning.config_choice import problem_key
-from ...tuning.gemm_tiles import SharedTile
+from ...tuning.gemm_tiles import SharedTile, SplitTile
 from ..config_key import epilogue, extent
 from ..context import GroupContext
 from ..draft import BuiltKernel
 from ..family import register_family
 from ..geometry import unflatten
+from ..groups import Region
 from .packed_operand import PackedOperand, padding_bytes, words_of
-from .product import Product, ProductHooks
+from .product import Product, ProductHooks, column
 from .product_family import PackedWeightFamily
 from .product_templates import build_elements, build_product
 
@@ -51,7 +52,8 @@ def product_of(context: GroupContext) -> Product:
         *outer, n = coordinates
         return read(left, (*outer, k)), read(right, (ix.floordiv(n, LANES), k, ix.modulo(n, LANES)))
 
-    return Product(1, ix.product(list(rows)), node.attributes.columns, left.shape[-1], output, factors)
+    exact = not node.attributes.group
+    return Product(1, ix.product(list(rows)), node.attributes.columns, left.shape[-1], output, factors, words=exact)
 
 
 def _byte(word: Expr, place: Dim) -> Expr:
@@ -60,8 +62,8 @@ def _byte(word: Expr, place: Dim) -> Expr:
     return ex.binary("shr", ex.bitcast(ex.binary("shl", word, up), "i32"), ex.const(24, "i32"))
 
 
-def _single_terms(context: GroupContext, product: Product) -> Product:
-    """Return the product of single terms."""
+def _scaled_terms(context: GroupContext, product: Product) -> Product:
+    """Return the product of single terms with a weight of blocks."""
     node, read = context.anchor, context.operands.read
     attributes: ByteMatMulAttributes = node.attributes
 
@@ -69,9 +71,7 @@ def _single_terms(context: GroupContext, product: Product) -> Product:
         stride, unit = attributes.stride, WORD_BYTES * attributes.stride
         word = ix.add(ix.multiply(ix.floordiv(k, unit), stride), ix.modulo(k, stride))
         place = ix.modulo(ix.floordiv(k, stride), WORD_BYTES)
-        left, right = product.terms(coordinates, word)
-        if not attributes.group:
-            return _byte(left, place), _byte(right, place)
+        left, _ = product.terms(coordinates, word)
         *outer, n = coordinates
         scale = read(node.operand(2), (*outer, ix.floordiv(k, attributes.group)))
         return ex.cast(_byte(left, place), "f32") * scale, PackedOperand(context, node, 3).element(n, k)
@@ -79,15 +79,39 @@ def _single_terms(context: GroupContext, product: Product) -> Product:
     return replace(product, k=ix.multiply(product.k, WORD_BYTES), terms=factors)
 
 
-class ByteHooks(ProductHooks):
-    """The hooks of a product of words; with scales, those of a packed weight."""
+class WordHooks(ProductHooks):
+    """The hooks of an exact product of words, whose second operand is a packed weight.
 
-    def __init__(self, context: GroupContext, product: Product) -> None:
+    ``zero``, one number or one for each column, is subtracted from the bytes of the weight: from the sums, times the
+    sum of a row's bytes.
+    """
+
+    def __init__(self, context: GroupContext, product: Product, zero: Value | None = None) -> None:
         super().__init__(context, product)
-        attributes: ByteMatMulAttributes = context.anchor.attributes
-        self.bits, self.block = attributes.bits, attributes.block
-        self.group = attributes.group // WORD_BYTES  #: words that share a scale of the activations
-        self.weight = PackedOperand(context, context.anchor, 3) if self.group else None
+        self.zero = zero
+
+    def zero_of(self, column: Dim) -> Expr:
+        assert self.zero is not None
+        return self.context.operands.read(self.zero, (column,) if self.zero.rank else ())
+
+    @property
+    def single_terms(self) -> Product:
+        """The product of single bytes."""
+
+        def factors(coordinates: Sequence[Dim], k: Dim) -> tuple[Expr, Expr]:
+            left, right = self.product.terms(coordinates, ix.floordiv(k, WORD_BYTES))
+            place = ix.modulo(k, WORD_BYTES)
+            number = _byte(right, place)
+            axis = self.context.anchor.output.rank - 1 if self.product.window == "none" else 1
+            return _byte(left, place), number if self.zero is None else number - self.zero_of(coordinates[axis])
+
+        return replace(self.product, k=ix.multiply(self.product.k, WORD_BYTES), terms=factors)
+
+    @property
+    def further_loads(self) -> list[Hook]:
+        if self.zero is None:
+            return []
+        return [Hook("load_zero", ("n",), LANES, (), self.zero_of(column(self.vectors, self.product.n)))]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -103,67 +127,115 @@ class ByteHooks(ProductHooks):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {**super().parameters, "multiply": "bytes", "has_instruction": bool(self.features)}
+        further = {"multiply": "bytes", "has_instruction": bool(self.features), "totals": self.zero is not None}
+        return {**super().parameters, **further}
+
+    @property
+    def kind(self) -> dict[str, object]:
+        """Return what the problem's key says besides sizes, result and epilogue."""
+        zero: dict[str, object] = {} if self.zero is None else {"zero": "some"}
+        return zero if self.product.window == "none" else {"window": self.product.window, **zero}
 
     @property
     def key(self) -> str:
         product = self.product
         sizes = {"m": extent(product.m), "n": extent(product.n), "k": extent(product.k), "a": f"x{self.k_lanes}"}
-        kind: dict[str, object] = {"y": self.context.group.output.dtype.name, "epilogue": epilogue(self.stores)}
-        if self.weight is not None:
-            zero = self.weight.zero_point
-            kind |= {"bits": self.bits, "block": self.block, "group": self.group}
-            kind |= {"scale": self.weight.scale.dtype.name, "zero": zero.dtype.name if zero.rank else "none"}
-        return problem_key("byte_gemm", **sizes, **kind)
-
-    def fold(self, tile: SharedTile) -> int:
-        """Return the words of a tile whose products have an exact sum of their own; 0: there are no scales."""
-        return math.gcd(self.group, tile.block_k // tile.parts)
-
-    def fits(self, tile: gemm_tiles.Tile) -> bool:
-        if self.weight is None:
-            return True
-        memory = self.context.target.limit("max-compute-workgroup-storage-size")
-        return isinstance(tile, SharedTile) and self.workgroup_bytes(tile) <= memory
+        result = {"y": self.context.group.output.dtype.name, "epilogue": epilogue(self.stores)}
+        return problem_key("byte_gemm", **sizes, **result, **self.kind)
 
     def workgroup_bytes(self, tile: SharedTile) -> int:
-        scales = tile.block_k // self.fold(tile) * (tile.block_m + tile.block_n) if self.group else 0
-        return tile.workgroup_bytes + padding_bytes(tile) + 4 * scales
+        return tile.workgroup_bytes + padding_bytes(tile)
 
-    def written_out(self, tile: SharedTile) -> int:
-        steps = super().written_out(tile)
-        return steps if not self.group or steps == tile.block_k else self.fold(tile)
+    def fits(self, tile: gemm_tiles.Tile) -> bool:
+        memory = self.context.target.limit("max-compute-workgroup-storage-size")
+        if isinstance(tile, SharedTile):
+            return self.workgroup_bytes(tile) <= memory
+        return self.zero is None or isinstance(tile, SplitTile)
 
     def shared_parameters(self, tile: SharedTile) -> dict[str, Any]:
-        common = {**super().shared_parameters(tile), "has_scale": self.weight is not None}
-        if self.weight is None:
-            return {**common, "codes": 1}
-        codes = WORD_BITS // self.bits // WORD_BYTES
-        unit = self.weight.unit // WORD_BYTES
-        scaled = {"fold": self.fold(tile), "group": self.group, "unit": unit, "zero": self.weight.zero}
-        return {**common, "codes": codes, **scaled}
-
-    @property
-    def shared_dims(self) -> dict[str, Dim]:
-        return {"groups": self.context.anchor.operand(2).shape[-1]} if self.group else {}
+        return {**super().shared_parameters(tile), "has_scale": False, "codes": 1}
 
     @property
     def shared_loads(self) -> list[Hook]:
-        left = replace(self.load_a, held=True)
-        if self.weight is None:
-            return [left, words_of(self.context, self.context.anchor.operand(1), 0)]
+        return [replace(self.load_a, held=True), words_of(self.context, self.context.anchor.operand(1), 0)]
+
+
+class ScaledHooks(WordHooks):
+    """The hooks of a product of words with scales of activations and those of a weight of blocks."""
+
+    def __init__(self, context: GroupContext, product: Product) -> None:
+        super().__init__(context, product)
+        attributes: ByteMatMulAttributes = context.anchor.attributes
+        self.bits, self.block = attributes.bits, attributes.block
+        self.group = attributes.group // WORD_BYTES  #: words that share a scale of the activations
+        self.weight = PackedOperand(context, context.anchor, 3)
+
+    @property
+    def single_terms(self) -> Product:
+        return _scaled_terms(self.context, self.product)
+
+    @property
+    def kind(self) -> dict[str, object]:
+        zero, scale = self.weight.zero_point, self.weight.scale.dtype.name
+        parameters = {"scale": scale, "zero": zero.dtype.name if zero.rank else "none"}
+        return {"bits": self.bits, "block": self.block, "group": self.group, **parameters}
+
+    def fold(self, tile: SharedTile) -> int:
+        """Return the words of a tile whose products have an exact sum of their own."""
+        return math.gcd(self.group, tile.block_k // tile.parts)
+
+    def fits(self, tile: gemm_tiles.Tile) -> bool:
+        return isinstance(tile, SharedTile) and super().fits(tile)
+
+    def workgroup_bytes(self, tile: SharedTile) -> int:
+        return super().workgroup_bytes(tile) + 4 * tile.block_k // self.fold(tile) * (tile.block_m + tile.block_n)
+
+    def written_out(self, tile: SharedTile) -> int:
+        steps = super().written_out(tile)
+        return steps if steps == tile.block_k else self.fold(tile)
+
+    def shared_parameters(self, tile: SharedTile) -> dict[str, Any]:
+        codes = WORD_BITS // self.bits // WORD_BYTES
+        unit = self.weight.unit // WORD_BYTES
+        scaled = {"fold": self.fold(tile), "group": self.group, "unit": unit, "zero": self.weight.zero}
+        return {**super().shared_parameters(tile), "has_scale": True, "codes": codes, **scaled}
+
+    @property
+    def shared_dims(self) -> dict[str, Dim]:
+        return {"groups": self.context.anchor.operand(2).shape[-1]}
+
+    @property
+    def shared_loads(self) -> list[Hook]:
         scales = self.context.anchor.operand(2)
         step = ix.coordinate("step", scales.shape[-1])
         *rows, _ = self.product.output(0, self.m, 0)
         value = self.context.operands.read(scales, (*rows, step))
         scale = Hook("load_scale_a", ("batch", "m", "step"), 1, (), value)
-        return [left, *self.weight.loads(0, self.weight.unit), scale]
+        return [replace(self.load_a, held=True), *self.weight.loads(0, self.weight.unit), scale]
+
+
+def build_words(context: GroupContext, hooks: WordHooks) -> BuiltKernel:
+    """Build the kernel of a product of words; where no tile suits, one of its single terms."""
+    problem, single = hooks.product.problem, hooks.single_terms
+    if hooks.is_vectorizable and any(map(hooks.fits, gemm_tiles.ranked(problem, context.target))):
+        return build_product(context, hooks.product, hooks)
+    return build_elements(context, single.k, single.terms, single.flops)
+
+
+def word_axes(words: Value) -> list[tuple[Value, int]]:
+    """Return the words of A, or the bytes that the kernel may join to words, with the axis to store innermost."""
+    node = words.producer
+    values = [words] if node is None or node.op != "PackBytes" else [node.operand(0), words]
+    return [(value, value.rank - 1) for value in values]
 
 
 class ByteGemm(PackedWeightFamily):
     """``loom.ByteMatMul``."""
 
     name = "byte_gemm"
+
+    def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
+        return word_axes(region.anchor.operand(0))
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return byte_product(node, operands)
@@ -173,11 +245,9 @@ class ByteGemm(PackedWeightFamily):
 
     def build(self, context: GroupContext) -> BuiltKernel:
         product = product_of(context)
-        hooks = ByteHooks(context, product)
-        if hooks.is_vectorizable and any(map(hooks.fits, gemm_tiles.ranked(product.problem, context.target))):
-            return build_product(context, product, hooks)
-        single = _single_terms(context, product)
-        return build_elements(context, single.k, single.terms, single.flops)
+        if context.anchor.attributes.group:
+            return build_words(context, ScaledHooks(context, product))
+        return build_words(context, WordHooks(context, product, context.anchor.optional(2)))
 
 
 register_family(ByteGemm())

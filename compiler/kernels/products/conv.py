@@ -11,6 +11,7 @@ from ....runtime.plan.record import record
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Shape, Value
 from ...ir.layout import Layout, channels_last
+from ...ops.math.windows import WindowAttributes
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
@@ -44,6 +45,7 @@ def window_product(
     outputs: Dim,
     factors: Callable[[Term], tuple[Expr, Expr]],
     window: str,
+    groups: int = 1,
 ) -> Product:
     """Return the product of pixels of the result times output channels, one batch a group.
 
@@ -62,9 +64,17 @@ def window_product(
         source = ix.add(ix.multiply(ix.floordiv(coordinates[1], outputs), channels), inner)
         return factors(Term(tuple(coordinates), tuple(numbers), inner, source))
 
-    return Product(
-        context.anchor.attributes.group, ix.product(pixels), outputs, ix.product(steps), output, terms, window
-    )
+    return Product(groups, ix.product(pixels), outputs, ix.product(steps), output, terms, window)
+
+
+def positions_of(attributes: WindowAttributes, spatial: Sequence[Dim], taps: Sequence[Dim]) -> list[Dim]:
+    """Return the positions in the input of elements ``taps`` of the kernel, for the results at ``spatial``."""
+    return [
+        ix.add(ix.add(ix.multiply(at, stride), ix.multiply(number, dilation)), -begin)
+        for at, number, stride, dilation, begin in zip(
+            spatial, taps, attributes.strides, attributes.dilations, attributes.pads
+        )
+    ]
 
 
 def product_of(context: GroupContext) -> Product:
@@ -75,19 +85,14 @@ def product_of(context: GroupContext) -> Product:
 
     def factors(term: Term) -> tuple[Expr, Expr]:
         image, channel, *spatial = term.result
-        positions = [
-            ix.add(ix.add(ix.multiply(at, stride), ix.multiply(number, dilation)), -begin)
-            for at, number, stride, dilation, begin in zip(
-                spatial, term.taps, attributes.strides, attributes.dilations, attributes.pads
-            )
-        ]
         return (
-            read_padded(context, value, image, term.source, positions),
+            read_padded(context, value, image, term.source, positions_of(attributes, spatial, term.taps)),
             context.operands.read(weight, (channel, term.inner, *term.taps)),
         )
 
     outputs = ix.floordiv(node.output.shape[1], attributes.group)
-    return window_product(context, attributes.kernel, weight.shape[1], outputs, factors, window_of(attributes))
+    window = window_of(attributes)
+    return window_product(context, attributes.kernel, weight.shape[1], outputs, factors, window, attributes.group)
 
 
 class ConvolutionFamily(ProductFamily):

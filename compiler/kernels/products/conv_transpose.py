@@ -149,7 +149,8 @@ def product_of(context: GroupContext) -> Product:
 
     channels = ix.floordiv(value.shape[1], node.attributes.group)
     taps = [axis.taps for axis in axes]
-    product = window_product(context, taps, channels, outputs, factors, f"transposed-{window_of(node.attributes)}")
+    window, group = f"transposed-{window_of(node.attributes)}", node.attributes.group
+    product = window_product(context, taps, channels, outputs, factors, window, group)
     clipped = tuple(number for number, axis in enumerate(axes, 2) if axis.is_clipped)
     return replace(product, m=ix.product(periods), n=ix.product(columns), output=output, clipped=clipped)
 

@@ -52,6 +52,7 @@ class Product:
     output: Callable[[Dim, Dim, Dim], tuple[Dim, ...]]
     terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]]
     window: str = "none"  #: of a convolution: kernel, strides and dilations, as part of the problem's key
+    words: bool = False  #: whether factors are words of four bytes
     clipped: tuple[int, ...] = ()  #: axes of the result along which ``output`` may be out of range: nothing is stored
 
     @property
@@ -70,7 +71,7 @@ class Product:
     @property
     def problem(self) -> gemm_tiles.Problem:
         m, n, k, batch = (ix.bounds(size)[1] for size in (self.m, self.n, self.k, self.batch))
-        return gemm_tiles.Problem(m, n, k, batch)
+        return gemm_tiles.Problem(m, n, k, batch, self.words)
 
 
 def divides(divisor: int, size: Dim) -> bool:
@@ -115,7 +116,8 @@ class ProductHooks:
     @property
     def parameters(self) -> dict[str, Any]:
         multiply = "fused" if self.dtype == "f32" else "plain"
-        return {"type": self.type, "multiply": multiply, "has_instruction": False, "k_lanes": self.k_lanes}
+        common = {"type": self.type, "multiply": multiply, "has_instruction": False, "totals": False}
+        return {**common, "k_lanes": self.k_lanes}
 
     @property
     def key(self) -> str:
@@ -176,6 +178,11 @@ class ProductHooks:
 
     def store(self) -> Hook:
         return Hook("store", ("batch", "m", "n"), LANES, self.registers, None, self.stores)
+
+    @property
+    def further_loads(self) -> list[Hook]:
+        """Loads besides those of the factors."""
+        return []
 
     @property
     def shared_loads(self) -> list[Hook]:

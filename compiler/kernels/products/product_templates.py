@@ -67,7 +67,7 @@ def _draft(
     return Draft(
         template,
         tile,
-        [*(loads or (hooks.load_a, hooks.load_b)), hooks.store()],
+        [*(loads or (hooks.load_a, hooks.load_b)), *hooks.further_loads, hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, **fields.pop("dims", {})},
         grid=(*grid, product.batch),
         rounds=hooks.rounds(tile),

@@ -5,9 +5,10 @@ With a ``stride`` the bytes of a word are terms so far apart, and the words of `
 other: the order in which masks and shifts take codes of fewer bits out of their words.
 
 ``loom.ByteMatMul`` multiplies words of activations [..., M, W] by those of a weight [N / 4, W, 4], in the order of
-:mod:`.packed_weights`: exactly, to integers of 32 bits.  With scales of activations [..., M, groups] it multiplies by a
-weight of blocks, whose words, scales and zero points are those of ``loom.PackedMatMul``, to floats: the sum of each
-group of terms is exact, then scaled.
+:mod:`.packed_weights`: exactly, to integers of 32 bits.  A last operand, int32 of no axis or [N], is subtracted from
+the bytes of the weight.  With scales of activations [..., M, groups] it multiplies by a weight of blocks, whose words,
+scales and zero points are those of ``loom.PackedMatMul``, to floats: the sum of each group of terms is exact, then
+scaled.
 """
 
 from __future__ import annotations
@@ -70,14 +71,24 @@ def _read_bytes(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     size, signed = node.operand(0).shape[-1], node.operand(0).dtype.compute == "i32"
     stride = node.attributes.stride
     first = ix.add(ix.multiply(ix.floordiv(word, stride), WORD_BYTES * stride), ix.modulo(word, stride))
-    result = ex.const(0, "u32")
+    codes = []
     for place in range(WORD_BYTES):
         at = ix.add(first, place * stride)
         code = ex.cast(read(0, (*outer, at)), "u32")
-        code = ex.binary("and", code, ex.const(255, "u32")) if signed else ex.binary("xor", code, ex.const(128, "u32"))
-        code = ex.guard(ex.in_range(at, 0, size), code, ex.const(0, "u32"))
-        result = ex.binary("or", result, ex.binary("shl", code, ex.const(8 * place, "u32"))) if place else code
-    return result
+        inside = ex.const(True, "bool") if ix.divide(size, WORD_BYTES) is not None else ex.in_range(at, 0, size)
+        codes.append(ex.guard(inside, code, ex.const(0 if signed else 128, "u32")))
+    result = ex.word(codes)
+    return result if signed else ex.binary("xor", result, ex.const(0x80808080, "u32"))
+
+
+def _are_words(node: Node) -> bool:
+    """Return whether the bytes of a word are neighbours in memory: they are if their axis becomes the innermost one,
+    which that of a model's input may not."""
+    value = node.operand(0)
+    while value.producer is not None and value.producer.op == "Transpose" and not value.producer.domain:
+        value = value.producer.operand(0)
+    placed = value is node.operand(0) or value.producer is not None
+    return placed and node.attributes.stride == 1 and ix.divide(node.operand(0).shape[-1], WORD_BYTES) is not None
 
 
 register(
@@ -87,6 +98,7 @@ register(
     attributes=PackBytesAttributes,
     gather=_read_bytes,
     reads=WORD_BYTES,
+    reads_word=_are_words,
     types=(_BYTES,),
 )
 
@@ -107,7 +119,9 @@ def byte_product(node: Node, operands: Sequence[np.ndarray]) -> np.ndarray:
     left = signed_bytes(operands[0])
     left = left.reshape(*left.shape[:-1], -1, attributes.stride, WORD_BYTES).swapaxes(-1, -2).reshape(left.shape)
     if not attributes.group:
-        return np.asarray(left @ signed_bytes(packed_rows(operands[1], attributes.columns)).T)
+        rows = signed_bytes(packed_rows(operands[1], attributes.columns))
+        zero = operands[2].reshape(-1, 1) if len(operands) > 2 else 0
+        return np.asarray(left @ (rows - zero).T)
     scale = operands[2].repeat(attributes.group, axis=-1)
     weight = packed_weight(node, [operands[0], operands[1], operands[3], operands[4]])
     return np.asarray((left * scale) @ weight.T, np.float32)
@@ -119,5 +133,5 @@ register(
     infer=_infer_product,
     attributes=ByteMatMulAttributes,
     family="byte_gemm",
-    types=(frozenset({"uint32"}), frozenset({"uint32"}), frozenset({"float32"}), FLOATS, FLOATS | {"uint8"}),
+    types=(frozenset({"uint32"}), frozenset({"uint32"}), frozenset({"float32", "int32"}), FLOATS, FLOATS | {"uint8"}),
 )

@@ -83,7 +83,9 @@ def _bits(value: Expr, source: DType) -> Expr:
         return _half_bits(value)
     if source.name == "bfloat16":
         return _right(ex.bitcast(value, "u32"), 16)
-    return ex.bitcast(value, "u32") if source.is_float else _and(ex.cast(value, "u32"), (1 << source.width) - 1)
+    if source.is_float or source.width == 32:
+        return ex.bitcast(value, "u32")
+    return _and(ex.cast(value, "u32"), (1 << source.width) - 1)
 
 
 def _element(node: Node, args: Sequence[Expr]) -> Expr:

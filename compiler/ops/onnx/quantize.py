@@ -23,6 +23,7 @@ from .. import checks
 from ..checks import FLOATS
 from ..folding import elementwise_fold
 from ..math.codes import code_of, number_of, rounded
+from ..math.nodes import part, view
 from ..math.reductions import reduce
 from ..registry import Builder, Inferred, Read, register
 
@@ -65,7 +66,7 @@ def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
 
     The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays. The quotient of
     integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum with
-    the zero point is exact.
+    the zero point is exact.  What a NaN becomes is left open, which costs less.
     """
     attributes: ConversionAttributes = node.attributes
     target, precision = dtypes.from_onnx(attributes.to), dtypes.BY_NAME[attributes.precision]
@@ -76,8 +77,8 @@ def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
         return code_of(quotient, target, bool(attributes.saturate))
     low, high = target.integer_range
     reach = float(high - low)
-    quotient = ex.unary("round", quotient)
-    quotient = ex.binary("min", ex.binary("max", quotient, ex.const(-reach, "f32")), ex.const(reach, "f32"))
+    quotient, least = ex.unary("round", quotient), ex.const(-reach, "f32")
+    quotient = -ex.binary("max_number", -ex.binary("max_number", quotient, least), least)
     number = ex.cast(quotient, "i32")
     if len(args) > 2:
         number = number + ex.cast(args[2], "i32")
@@ -105,13 +106,24 @@ register(
     fold=elementwise_fold(_quantized, _infer_conversion),
     types=(FLOATS | {"int32"}, SCALES, QUANTIZED),
 )
+_fold_dequantized = elementwise_fold(_dequantized, _infer_conversion)
+
+
+def _fold_parameter(node: Node, *operands: np.ndarray | None) -> np.ndarray:
+    """Fold parameters, of at most one axis: weights stay as narrow as they are, whatever their size."""
+    if node.operand(0).rank > 1:
+        raise ix.Undecidable("a weight is dequantised where it is read")
+    result: np.ndarray = _fold_dequantized(node, *operands)
+    return result
+
+
 register(
     name="Dequantize",
     domain="loom",
     infer=_infer_conversion,
     attributes=ConversionAttributes,
     element=_dequantized,
-    fold=elementwise_fold(_dequantized, _infer_conversion),
+    fold=_fold_parameter,
     types=(QUANTIZED | {"int32"}, SCALES, QUANTIZED | {"int32"}),
 )
 
@@ -323,20 +335,49 @@ register(
 # -- DynamicQuantizeLinear -------------------------------------------------------------------------------------------
 
 
+#: Elements up to which a workgroup finds the range of a tensor by itself
+_SMALL = 8192
+
+
 def dynamic_parameters(builder: Builder, value: Value) -> tuple[Value, Value]:
     """Build scale and uint8 zero point of a whole f32 tensor: its range, extended to 0, over 255 steps.
 
     A tensor of zeros has scale 1, as in onnxruntime; the specification divides zero by zero there.
+
+    The range is the largest number and the largest of the negative ones, of rows and then of all.  One kernel computes
+    scale and zero point, as the two elements of its result: its reductions are one program of rows because the second
+    takes its lower bound, 0, from the first.
     """
-    axes = tuple(range(value.rank))
+    tops, bottoms = _extremes(builder, value)
     zero = builder.scalar(0.0, value)
-    low = builder.op("Min", reduce(builder, value, "min", axes, keepdims=False), zero)
-    high = builder.op("Max", reduce(builder, value, "max", axes, keepdims=False), zero)
-    steps = builder.op("Div", builder.op("Sub", high, low), builder.scalar(255.0, value))
-    scale = builder.op("Where", builder.op("Equal", low, high), builder.scalar(1.0, value), steps)
-    offset = builder.op("Div", builder.op("Neg", low), scale)
-    one = builder.scalar(1.0, value)
-    return scale, quantize(builder, offset, one, None, UINT8)
+    high = builder.op("Max", reduce(builder, tops, "max", (1,)), zero)
+    low = reduce(builder, builder.op("Max", bottoms, builder.op("Min", high, zero)), "max", (1,))
+    reach = builder.op("Add", high, low)
+    steps = builder.op("Div", reach, builder.scalar(255.0, value))
+    scale = builder.op("Where", builder.op("Equal", reach, zero), builder.scalar(1.0, value), steps)
+    offset = builder.op("Cast", builder.op("Round", builder.op("Div", low, scale)), to=INT32.onnx)
+    first = builder.constant(np.array([[True], [False]]))
+    both = builder.op("Where", first, builder.op("BitCast", scale, to=INT32.onnx), offset)
+    bits, offset = (view(builder, part(builder, both, 0, place, 1)) for place in (0, 1))
+    return builder.op("BitCast", bits, to=FLOAT32.onnx), builder.op("Cast", offset, to=UINT8.onnx)
+
+
+def _extremes(builder: Builder, value: Value) -> Sequence[Value]:
+    """Build two tensors [2, n], both of whose rows have a largest element that is that of the tensor, or of its
+    negative."""
+    elements = ix.product(value.shape)
+    if ix.bounds(elements)[1] <= _SMALL:
+        flat = view(builder, value, 1, elements)
+        both = [flat, builder.op("Neg", flat)]
+    else:
+        # rows keep the channels of images and the last axis together, whatever the order of axes in memory
+        signs = builder.constant(np.array([1, -1], np.float32).reshape(2, *[1] * value.rank))
+        signed = builder.op("Mul", view(builder, value, 1, *value.shape), signs)
+        axes = (2, value.rank) if value.rank > 3 else (value.rank,)
+        largest = reduce(builder, signed, "max", axes, keepdims=False)
+        rows = view(builder, largest, 2, ix.product(largest.shape[1:]))
+        both = [part(builder, rows, 0, sign, 1) for sign in (0, 1)]
+    return [builder.op("Broadcast", each, domain="loom", shape=(2, each.shape[1])) for each in both]
 
 
 def _expand_dynamic(builder: Builder, node: Node) -> Sequence[Value]:
