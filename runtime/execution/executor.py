@@ -102,8 +102,7 @@ class Executor:
                 if kernel.key in called:
                     compiler.add(kernel)
             pool.prepare(plan, checked=checked, use_native=self._use_native)
-            if not plan.symbols:
-                self._allocate_arenas(self._sizes.of(()))
+            self._allocate_ahead()
             compiler.finish()  # shaders are compiled now: the first run must not
             for call in self._calls:
                 self._binder.pipeline(call)
@@ -258,6 +257,13 @@ class Executor:
         return values, self._sizes.of(values)
 
     # Buffers
+
+    def _allocate_ahead(self) -> None:
+        """Allocate what every run needs, if its size is known, while shaders are compiled."""
+        if not self.plan.symbols:
+            sizes = self._sizes.of(())
+            self._allocate_arenas(sizes)
+            self._staging.reserve(sum(sizes.outputs[port.name].padded for port in self.plan.outputs))
 
     def _allocate_arenas(self, sizes: RunSizes) -> None:
         if any(map(operator.gt, sizes.arenas, self._room)) or not self._room:

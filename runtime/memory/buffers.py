@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from ..device import native
 from ..device.device import Device
 from ..device.forking import is_forked
 from ..plan.caps import MemoryAccount
+from ..plan.errors import LimitError
 
 # Buffer usages of the WebGPU specification.
 MAP_READ = 0x0001
@@ -100,6 +102,10 @@ def upload(device: Device, buffer: Any, data: Any, offset: int = 0) -> Iterator[
         yield end - start
 
 
+#: Bytes of a staging buffer that is made ahead: outputs of more may stay on the device
+_MOST_RESERVED = 1 << 20
+
+
 class StagingPool:
     """MAP_READ buffers that runs borrow, so that a warm run creates none.  Thread-safe."""
 
@@ -121,6 +127,13 @@ class StagingPool:
             if self._free:  # too small for what runs now: make room
                 self._free.pop().destroy()
         return OwnedBuffer(self._device, self._account, size, MAP_READ | COPY_DST, "staging")
+
+    def reserve(self, size: int) -> None:
+        """Make a buffer of ``size`` bytes for a run to come, if there is room and it is not large: a driver's first one
+        takes long."""
+        if 0 < size <= _MOST_RESERVED:
+            with contextlib.suppress(LimitError):  # the run may leave its outputs on the device
+                self.give_back(self.borrow(size))
 
     def give_back(self, buffer: OwnedBuffer) -> None:
         with self._lock:

@@ -16,6 +16,8 @@ from types import TracebackType
 _OBJECTS = 1_000_000
 #: Objects of which a collection takes a millisecond or so: fewer are left to it
 _WORTH = 2_000
+#: Objects that Python itself has frozen when it starts: 375 in version 3.12
+_PYTHONS = 1_000
 
 _lock = threading.Lock()
 _blocks = 0
@@ -61,7 +63,7 @@ def _take_for_old() -> None:
     _taken += young
     if _taken > _OBJECTS:
         return
-    _frozen = gc.get_freeze_count() > 0
+    _frozen = gc.get_freeze_count() > _PYTHONS
     if not _frozen:
         gc.freeze()
         gc.unfreeze()

@@ -88,6 +88,16 @@ def test_objects_of_a_block_are_not_looked_at_when_it_ends(collections):
     assert gc.collect() >= 1000, "and are garbage for the collection of all"
 
 
+def test_what_python_has_frozen_itself_makes_no_difference(collections, monkeypatch):
+    """Version 3.12 starts with some hundred frozen objects."""
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: 375)
+    with RareCollections():
+        made = [[] for _ in range(100_000)]
+    more = [[] for _ in range(600)]
+    assert collections == []
+    assert len(made) + len(more) == 100_600
+
+
 def test_blocks_do_not_hide_garbage_without_end(collections, monkeypatch):
     monkeypatch.setattr(garbage, "_OBJECTS", 50_000)
     for _ in range(8):
