@@ -14,7 +14,7 @@ class ShaderloomWarning(UserWarning):
 
 
 class SoftwareAdapterWarning(ShaderloomWarning):
-    """The device is a software driver, and nobody asked for one."""
+    """The device is a software driver that was not asked for."""
 
 
 _shown_once: set[str] = set()

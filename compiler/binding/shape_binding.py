@@ -136,7 +136,7 @@ def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits
     try:
         return _specialise(model, shapes, limits)
     except ShapeError as error:
-        if limits.every_size:  # nobody has declared the ranges
+        if limits.every_size:  # the ranges are not declared
             raise
         error.hint = advise_steps(shapes, lambda other: _is_possible(model, other, limits)) or error.hint
         raise

@@ -154,8 +154,9 @@ class AttentionHooks:
         }
 
     def row_parameters(self, tile: RowAttention) -> dict[str, Any]:
-        """Return what the form for few queries is told besides: whether no workgroup has fewer rows than others, and
-        how many rows it writes to caches."""
+        """Return further parameters of the form for few queries: whether no workgroup has fewer rows than others, and
+        how many rows it writes to caches.
+        """
         whole = tile.rows == 1 or ix.modulo(self.m_size, tile.rows) == 0
         return {"whole_rows": whole, "new_rows": upper_bound(self.new_dims.get("new", 0))}
 

@@ -291,7 +291,7 @@ class Device:
 
 
 class _Guard:
-    """See :meth:`Device.guarded`.  A class, because every run enters it several times."""
+    """Turns wgpu's errors in a block into errors of the device.  A class, because every run enters it several times."""
 
     __slots__ = ("_device", "_what")
 

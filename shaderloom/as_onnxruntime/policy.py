@@ -7,7 +7,7 @@ program counts only if the variable ``SHADERLOOM_PROVIDERS`` says so:
 ``wgpu,cpu`` (the default)   the device, and the cpu for what it cannot run
 ``wgpu``, ``cpu``            that one alone
 ``program``                  what the program names: a name of any vendor's GPU or other
-                             accelerator is the device, the cpu stands behind
+                             accelerator is the device, the cpu its fallback
 ===========================  =========================================================
 """
 

@@ -135,7 +135,7 @@ class PlanStep:
     ) -> None:
         """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size.
 
-        ``general`` are the sizes that the plan serves, if nobody has declared them.  ``facts`` are those of outputs.
+        ``general`` are the sizes that the plan serves, if they are open.  ``facts`` are those of outputs.
         """
         self.executor = executor
         self.facts = facts or {}

@@ -31,7 +31,7 @@ Ranges = Mapping[str, SizeRange]
 class ShapeKey:
     """The dimensions that select a plan: for each input numbers, or the name of a dynamic dimension.
 
-    ``opened`` has the ranges of those that nobody declared.
+    ``opened`` has the ranges of those that are open sizes.
     """
 
     dims: tuple[tuple[str, tuple[int | str, ...]], ...]

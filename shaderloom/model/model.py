@@ -200,7 +200,7 @@ class Model:
         """Return the context of one compilation for a device, with the current measurements; ``options`` default to
         those of the model.
 
-        With ``is_open`` it is for sizes that nobody has declared: what holds for some of them only is refused.  Raises
+        With ``is_open`` it is for open sizes: what holds for some of them only is refused.  Raises
         :class:`InputError` for bad options.
         """
         return Compilation(

@@ -68,7 +68,7 @@ class SizeMemory:
     def describe(self) -> dict[str, Any]:
         """Return the ranges and the points that have plans, of inputs and of stages, and why others have none.
 
-        Those that nobody declared are what this process and earlier ones compiled for; declared ranges are all, their
+        Those of open sizes are what this process and earlier ones compiled for; declared ranges are all, their
         points what this process compiled for.
         """
         for identity in self._read():

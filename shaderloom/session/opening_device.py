@@ -83,7 +83,7 @@ class OpeningDevice:
 
     @property
     def is_unasked_software(self) -> bool:
-        """Whether the device is a software one that nobody asked for."""
+        """Whether the device is a software driver that was not asked for."""
         asked = self._arguments.get("choice") or os.environ.get("SHADERLOOM_ADAPTER")
         return self.result().profile.is_software and not asked
 
