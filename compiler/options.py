@@ -69,6 +69,7 @@ class CompileOptions:
     #: how products with weights in blocks read activations: "auto" rounds them to 8 bits where the model allows it and
     #: the device gains, "int8" everywhere where the device gains, "float" nowhere (:mod:`.passes.byte_products`)
     activations: str = "auto"
+    check_indices: bool = False  #: an output tells the ranges of indices (:mod:`.frontend.checked_indices`)
 
     def __post_init__(self) -> None:
         """Raise :class:`InputError` for an unknown choice of precision, logits, activations or what is widened."""

@@ -14,6 +14,7 @@ from ...runtime.plan.model_metadata import ModelMetadata
 from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
 from ..gc_pause import paused_collection
 from ..ir.constants import MappedFile
+from .checked_indices import with_index_ranges
 from .functions import inline_functions
 from .graphs import GraphImporter
 from .messages import ModelProto
@@ -33,11 +34,13 @@ def load_model(
     keep_refused: bool = False,
     max_nodes: int = DEFAULT_NODES,
     logits: str = "all",
+    check_indices: bool = False,
 ) -> ImportedModel:
     """Import a model.  Weights are not read: they stay in the file (mapped) or in the bytes given.
 
     ``load_data`` reads external data in place of the file system.  With ``keep_refused`` nodes that the compiler has no
-    means for stay in the model, each with its refusal.  ``logits`` is that of :class:`~.options.CompileOptions`.
+    means for stay in the model, each with its refusal.  ``logits`` and ``check_indices`` are those of
+    :class:`~.options.CompileOptions`.
 
     Raises :class:`ModelError` when the file is no valid ONNX model, :class:`UnsupportedError` when it uses what is not
     supported, both with the node or tensor concerned; :class:`LimitError` for more than ``max_nodes`` nodes.
@@ -53,7 +56,7 @@ def load_model(
             raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
         stripped = strip_payloads(file.view)
         tensors = TensorReader(stripped.ranges, file=file, load=load_data)
-        return _import(stripped, tensors, file.path, None, keep_refused, max_nodes, logits)
+        return _import(stripped, tensors, file.path, None, keep_refused, max_nodes, logits, check_indices)
     if isinstance(model, ModelProto):
         try:
             model = model.SerializeToString()
@@ -66,7 +69,7 @@ def load_model(
     data = bytes(model)
     stripped = strip_payloads(data)
     tensors = TensorReader(stripped.ranges, data=data, load=load_data)
-    return _import(stripped, tensors, None, data, keep_refused, max_nodes, logits)
+    return _import(stripped, tensors, None, data, keep_refused, max_nodes, logits, check_indices)
 
 
 @paused_collection()
@@ -78,6 +81,7 @@ def _import(
     keep_refused: bool,
     max_nodes: int,
     logits: str,
+    check_indices: bool,
 ) -> ImportedModel:
     try:
         proto = ModelProto.FromString(stripped.message)
@@ -98,6 +102,7 @@ def _import(
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:
             raise ModelError("the element type of the input is not declared", tensor=port.name)
+    graph, checked = with_index_ranges(graph) if check_indices else (graph, ())
     initialised = {*graph.constants, *graph.foreign}
     return ImportedModel(
         graph=graph,
@@ -111,6 +116,7 @@ def _import(
         files=tensors.files,
         proto=proto,
         restore=tensors.restore,
+        checked=checked,
     )
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...runtime.plan.checked_operand import CheckedOperand
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import Origin, ShaderloomError
 from ...runtime.plan.model_metadata import ModelMetadata
@@ -105,6 +106,9 @@ class ImportedModel:
     #: fills in the payload of a tensor of ``proto``
     restore: Callable[[TensorProto], TensorProto] | None = field(default=None, repr=False)
 
+    #: operands whose indices an output tells the ranges of (:mod:`.checked_indices`)
+    checked: tuple[CheckedOperand, ...] = ()
+
     @cached_property
     def declares_halves(self) -> bool:
         """Whether a tensor may be float16 or bfloat16, in the main graph or a nested one."""
@@ -125,7 +129,7 @@ class ImportedModel:
     @property
     def nodes_in_file(self) -> int:
         """Nodes of the main graph, without Constant nodes."""
-        return len(self.graph.nodes)
+        return sum(node.proto is not None for node in self.graph.nodes)
 
     @property
     def refused(self) -> list[ImportedNode]:

@@ -84,8 +84,8 @@ _INSTEAD = {
 
 @dataclass(slots=True)
 class SessionOptions:
-    """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen``, ``logits`` and
-    ``activations`` besides.
+    """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen``, ``logits``,
+    ``activations`` and ``check_indices`` besides.
 
     Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
     :class:`InputError`.
@@ -103,6 +103,8 @@ class SessionOptions:
     logits: str = "all"
     #: "auto", "float" or "int8": how products with weights in blocks read activations; see docs/guide/precision.md
     activations: str = "auto"
+    #: raise, as onnxruntime does, if an index is out of range on the device; see docs/guide/onnxruntime-api.md
+    check_indices: bool = False
     intra_op_num_threads: int = 0
     inter_op_num_threads: int = 0
     execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
@@ -200,6 +202,8 @@ class SessionOptions:
             options["logits"] = self.logits
         if self.activations != "auto":
             options["activations"] = self.activations
+        if self.check_indices:
+            options["check_indices"] = True
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:
@@ -277,6 +281,7 @@ def _no_entry(options: str, key: str, entries: Iterable[str]) -> InputError:
 #: Options whose values are checked when they are set
 _CHECKED: dict[str, Callable[[Any], Any]] = {
     "activations": _one_of("activations", "auto", "float", "int8"),
+    "check_indices": bool,
     "graph_optimization_level": _level,
     "inter_op_num_threads": _threads,
     "intra_op_num_threads": _threads,

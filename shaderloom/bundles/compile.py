@@ -99,6 +99,9 @@ def compile_bundle(
     if software is None:
         software = target in ("web", "native")
     chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
+    if chosen.get("check_indices"):
+        reason = "a bundle has no means to check indices: where they are out of range, its kernels clamp them"
+        raise InputError(reason, hint="leave check_indices to sessions")
     opened = Model(model, dynamic=dynamic, cache=False, options=chosen, progress=progress)
     try:
         variants = _variants(opened, shapes)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.memory.source_files import FileState
+from ..runtime.plan.checked_operand import CheckedOperand
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME
 from ..runtime.plan.model_metadata import ModelMetadata
@@ -53,12 +54,18 @@ class ModelHeader:
     nodes: int
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
     refused: int = 0  #: number of nodes, inputs and constants that no device supports
+    checked: tuple[CheckedOperand, ...] = ()  #: operands whose indices the last output tells the ranges of
     moved: tuple[str, ...] = ()  #: outputs whose elements are those of inputs and constants, bit for bit
 
     @cached_property
     def feedable(self) -> dict[str, DeclaredPort]:
         """Everything that a caller may feed, by name."""
         return {port.name: port for port in (*self.inputs, *self.overridable)}
+
+    @property
+    def public(self) -> ModelHeader:
+        """The header as callers see it: without the output that tells the ranges of indices."""
+        return replace(self, outputs=self.outputs[:-1]) if self.checked else self
 
     @classmethod
     def of(cls, model: ImportedModel) -> ModelHeader:
@@ -75,6 +82,7 @@ class ModelHeader:
             refused=len(model.refused)
             + len(model.graph.foreign)
             + sum(port.refusal is not None for port in (*model.graph.inputs, *model.graph.outputs)),
+            checked=model.checked,
             moved=tuple(sorted(model.moved_outputs)),
         )
 
@@ -93,6 +101,7 @@ class ModelHeader:
                 nodes=int(data["nodes"]),
                 files={name: FileState(**state) for name, state in data["files"].items()},
                 refused=int(data["refused"]),
+                checked=tuple(CheckedOperand(**each) for each in data["checked"]),
                 moved=tuple(data["moved"]),
             )
         except (KeyError, TypeError, AttributeError) as error:

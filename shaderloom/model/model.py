@@ -84,7 +84,7 @@ class Model:
         self.calibration = self.options.calibration
         self._loader = external_data_loader
         is_cached = external_data_loader is None and not has_foreign_operators()
-        self._cache = ModelCache(open_cache(cache) if is_cached else None, self.file, self.options.logits)
+        self._cache = ModelCache(open_cache(cache) if is_cached else None, self.file, self.options)
         self._keep_refused = keep_refused
         self._records = DeviceRecords.of_user()
         self._tuner = None if tune is None else SelfTuner(tune, self._records)
@@ -118,7 +118,12 @@ class Model:
             loader = self._loader
             load = None if loader is None else lambda *request: load_whole(loader, *request)
             self._imported = load_model(
-                self.file.content, load, keep_refused=True, max_nodes=self.caps.nodes, logits=self.options.logits
+                self.file.content,
+                load,
+                keep_refused=True,
+                max_nodes=self.caps.nodes,
+                logits=self.options.logits,
+                check_indices=self.options.check_indices,
             )
             if not self._keep_refused:
                 refuse_foreign(self._imported)

@@ -11,10 +11,11 @@ from ..runtime.memory.source_files import FileState
 from ..runtime.plan.plan import Plan
 from .header import ModelHeader
 from .model_file import ModelFile
+from .options import ModelOptions
 
 
 class ModelCache:
-    """The entries of one model, with ``logits`` of all or of the last positions.
+    """The entries of one model, as ``options`` say that it is imported.
 
     Without a ``cache`` nothing is kept, and nothing is there.
 
@@ -22,11 +23,11 @@ class ModelCache:
     them.
     """
 
-    def __init__(self, cache: DiskCache | None, file: ModelFile, logits: str) -> None:
+    def __init__(self, cache: DiskCache | None, file: ModelFile, options: ModelOptions) -> None:
         self.files: Mapping[str, FileState] = {}
         self._cache = cache
         self._file = file
-        self._logits = logits
+        self._form = {"logits": options.logits, "check_indices": options.check_indices}
         self._identity = file.identify()
 
     @property
@@ -52,7 +53,7 @@ class ModelCache:
             self._cache.put_later("header", self._header_entries(), header.to_json)
 
     def _header_entries(self) -> dict[str, Any]:
-        return {"model": self._identity, "logits": self._logits, "compiler": compiler_version()}
+        return {"model": self._identity, "compiler": compiler_version(), **self._form}
 
     def plan(self, entries: Mapping[str, Any], choices: Choices) -> Plan | None:
         """Return the plan that ``entries`` determine if today's measurements lead to the same decisions, else None."""

@@ -17,6 +17,7 @@ class ModelOptions:
         """Check precision and logits; raise :class:`InputError` for an unknown one."""
         self.stated = dict(stated)
         self.logits = check_logits(self.stated.get("logits", "all"))
+        self.check_indices = bool(self.stated.get("check_indices", False))
         #: the model is in half precision
         self.half = check_precision(self.stated.get("precision", "float32")) == "float16"
         measures = "reached" not in self.stated and (self.half or self.stated.get("widen", "auto") == "auto")

@@ -32,9 +32,11 @@ from ..runtime.execution.ports import Feed
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
+from ..runtime.plan.checked_operand import INDEX_RANGES
 from ..runtime.plan.errors import ClosedError, InputError, RunError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
+from .index_guard import check_ranges
 from .opening_device import OpeningDevice, warn_of_software
 from .ort_session import OrtSession
 from .provider_chain import ProviderChain
@@ -121,6 +123,8 @@ class InferenceSession(OrtSession):
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
         compiler = {**settings.compiler_options(), **(options or {})}
+        if wanted[0][0] == "cpu":  # which checks indices itself
+            compiler.pop("check_indices", None)
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
             with RareCollections(), OpeningDevice(device, chosen, severity) as opening:
@@ -196,10 +200,11 @@ class InferenceSession(OrtSession):
         options: SessionOptions,
         locations: str | Mapping[str, str] | None,
     ) -> None:
-        self._header = header
+        self._header = header.public
+        self._checked = header.checked
         self._providers = providers
         self._session_options = options
-        self._output_names = [port.name for port in header.outputs]
+        self._output_names = [port.name for port in self._header.outputs]
         self._locations = check_locations(locations, dict.fromkeys(self._output_names))
         if self._engine is None and "gpu-buffer" in self._locations.values():
             raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
@@ -228,7 +233,8 @@ class InferenceSession(OrtSession):
         """
         names = list(output_names or self._output_names)
         by_name = isinstance(outputs, dict) and isinstance(input_feed, dict)
-        if by_name and outputs and run_options is None and not (self._closed or self._trace) and list(outputs) == names:
+        is_plain = run_options is None and not (self._closed or self._trace or self._checked)
+        if by_name and outputs and is_plain and list(outputs) == names:
             replayed = self._chain.try_replay(input_feed, outputs)
             if replayed is not None:
                 return [replayed[name] for name in names]
@@ -254,7 +260,11 @@ class InferenceSession(OrtSession):
             raise RunError("the run options ask for termination", hint="set terminate to False, or pass others")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
         run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
+        if self._checked:
+            targets[INDEX_RANGES] = "cpu"
         results = run(feeds, targets)
+        if self._checked:
+            check_ranges(self._checked, results[INDEX_RANGES])
         if self._warns_of_software:
             self._warns_of_software = False
             warn_of_software(self.device, self._session_options.log_severity_level)

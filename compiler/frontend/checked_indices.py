@@ -1,0 +1,54 @@
+"""The option ``check_indices``: one more output of a model, with the ranges of the indices that its nodes were given.
+
+Every index operand of a node of the main graph that the operator registry declares, and that is no constant, gets a
+``loom.IndexRange``; their rows are one tensor, :data:`INDEX_RANGES`, by which a session tells what is out of range.
+Indices in the bodies of loops and branches are not among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...runtime.plan.checked_operand import INDEX_RANGES, CheckedOperand
+from ...runtime.plan.dtypes import INT64
+from ..ops.internal.index_range import IndexRangeAttributes
+from ..ops.registry import registry
+from .model import ImportedGraph, ImportedNode, ImportedPort
+from .topology import names_read
+
+
+def with_index_ranges(graph: ImportedGraph) -> tuple[ImportedGraph, tuple[CheckedOperand, ...]]:
+    """Return the graph with the output, and what its rows are about; the graph itself if it has no such indices."""
+    nodes: list[ImportedNode] = []
+    operands: list[CheckedOperand] = []
+    define, join = registry.get("IndexRange", "loom"), registry.get("Concat")
+    for node in _needed(graph):
+        rules = () if node.definition is None or node.refusal is not None else node.definition.indices
+        for place, rule in enumerate(rules):
+            name = node.inputs[rule.position] if rule.position < len(node.inputs) else ""
+            if not rule.is_error or not name or name in graph.constants:
+                continue
+            number = len(operands)
+            attributes = IndexRangeAttributes(node.op, node.domain, node.attributes, place, number)
+            output = f"{INDEX_RANGES} {number}"
+            nodes.append(
+                ImportedNode(define.name, define.domain, define, node.inputs, (output,), attributes, node.origin)
+            )
+            operands.append(CheckedOperand(str(node.origin), rule.position, name, rule.wraps))
+    if not nodes:
+        return graph, ()
+    names = tuple(output for node in nodes for output in node.outputs)
+    joined = ImportedNode("Concat", "", join, names, (INDEX_RANGES,), join.attributes(axis=0), nodes[-1].origin)
+    port = ImportedPort(INDEX_RANGES, INT64, None)
+    return replace(graph, nodes=(*graph.nodes, *nodes, joined), outputs=(*graph.outputs, port)), tuple(operands)
+
+
+def _needed(graph: ImportedGraph) -> list[ImportedNode]:
+    """Return the nodes that an output depends on, in order: onnxruntime runs no others."""
+    wanted = {port.name for port in graph.outputs}
+    nodes = []
+    for node in reversed(graph.nodes):
+        if wanted.intersection(node.outputs):
+            nodes.append(node)
+            wanted.update(node.inputs, () if node.proto is None else names_read(node.proto))
+    return nodes[::-1]

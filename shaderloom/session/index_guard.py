@@ -1,0 +1,28 @@
+"""The option ``check_indices``: a run fails if an index of it was out of range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..runtime.plan.checked_operand import CheckedOperand
+from ..runtime.plan.errors import RunError
+
+
+def check_ranges(operands: Sequence[CheckedOperand], ranges: np.ndarray) -> None:
+    """Raise :class:`RunError` for the first operand that holds an index out of range.
+
+    Rows of ``ranges`` are the number of an operand, its smallest and largest index, and the size of the axis.
+    """
+    for number, low, high, size in ranges.tolist():
+        operand = operands[number]
+        least = -size if operand.wraps else 0
+        if low > high or (least <= low and high < size):
+            continue
+        raise RunError(
+            f"{operand.node}: indices element out of data bounds, idx={low if low < least else high} must be within "
+            f"the inclusive range [{least},{size - 1}] (input {operand.position})",
+            tensor=operand.tensor,
+            hint="'shaderloom check' tells where in the tensor it is",
+        )
