@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
+from ..plan.dimension import DimExpr
 from ..plan.plan import Port
 from ..plan.record import record
 from ..plan.size_range import SizeRange
@@ -56,13 +57,56 @@ class BranchStep:
 
 
 @record
+class CarriedValue:
+    """A value of a loop's body that is ``initial`` in the first iteration, and what ``following`` was at the end of the
+    iteration before in the others.  The loop defines ``result`` as the last one; None if nothing reads it.
+    """
+
+    name: str
+    initial: str
+    following: str
+    result: str | None
+
+
+@record
+class StackedValue:
+    """A value of a loop's body, of this type, and the value that the loop defines: those of all iterations along a new
+    first axis.
+    """
+
+    row: str
+    result: str
+    dtype: str
+    shape: tuple[DimExpr, ...]
+
+
+@record
+class IterateStep:
+    """Runs ``steps`` for each iteration, ``count`` times at most; None stands for the upper bound of ``symbol``.
+
+    ``condition`` and ``going`` are bools that are read if there are any, the first before the loop, the other behind
+    each iteration: the loop ends where one is false.  ``symbol`` gets the number of iterations; None if that is
+    ``count``.  ``iteration`` is a value of the body, the number of the iteration as an int64.
+    """
+
+    count: DimExpr | None
+    symbol: str | None
+    condition: str | None
+    going: str | None
+    iteration: str
+    carried: tuple[CarriedValue, ...]
+    stacked: tuple[StackedValue, ...]
+    steps: tuple[Step, ...]
+
+
+@record
 class RefuseStep:
-    """The last step of its block: ends the run with an error, as for its inputs this side of a branch has no plan."""
+    """Ends the run with an error: the shapes do not fit this side of a branch.  The last step of its block."""
 
     reason: str
 
 
-Step = Union[StageStep, ReadStep, AliasStep, BranchStep, RefuseStep]
+Step = Union[StageStep, ReadStep, AliasStep, BranchStep, IterateStep, RefuseStep]
 
 
 @record(slots=False)
@@ -116,6 +160,8 @@ def _stages(steps: Sequence[Step]) -> Iterator[StageStep]:
         elif isinstance(step, BranchStep):
             yield from _stages(step.then)
             yield from _stages(step.otherwise)
+        elif isinstance(step, IterateStep):
+            yield from _stages(step.steps)
 
 
 def _to_json(step: Step) -> dict[str, Any]:
@@ -130,6 +176,20 @@ def _to_json(step: Step) -> dict[str, Any]:
         return {"kind": "alias", "value": step.value, "source": step.source}
     if isinstance(step, RefuseStep):
         return {"kind": "refuse", "reason": step.reason}
+    if isinstance(step, IterateStep):
+        return {
+            "kind": "loop",
+            **{name: getattr(step, name) for name in ("count", "symbol", "condition", "going", "iteration")},
+            "carried": [
+                {"name": each.name, "initial": each.initial, "next": each.following, "result": each.result}
+                for each in step.carried
+            ],
+            "stacked": [
+                {"row": each.row, "result": each.result, "dtype": each.dtype, "shape": list(each.shape)}
+                for each in step.stacked
+            ],
+            "steps": [_to_json(each) for each in step.steps],
+        }
     sides = {"true": [_to_json(each) for each in step.then], "false": [_to_json(each) for each in step.otherwise]}
     return {"kind": "branch", "condition": step.condition, **sides}
 
@@ -143,10 +203,21 @@ def _stage(item: Any) -> StageStep:
     return StageStep(item["plan"], item.get("software"), tuple(item["inputs"]), item["sizes"], outputs)
 
 
+def _loop(item: Any) -> IterateStep:
+    carried = (CarriedValue(each["name"], each["initial"], each["next"], each["result"]) for each in item["carried"])
+    stacked = (
+        StackedValue(each["row"], each["result"], each["dtype"], tuple(each["shape"])) for each in item["stacked"]
+    )
+    count, symbol, condition, going = (item[name] for name in ("count", "symbol", "condition", "going"))
+    body = item["iteration"], tuple(carried), tuple(stacked), _steps(item["steps"])
+    return IterateStep(count, symbol, condition, going, *body)
+
+
 _READERS: Mapping[str, Any] = {
     "stage": _stage,
     "read": lambda item: ReadStep(item["value"], tuple(item["symbols"])),
     "alias": lambda item: AliasStep(item["value"], item["source"]),
+    "loop": _loop,
     "refuse": lambda item: RefuseStep(item["reason"]),
     "branch": lambda item: BranchStep(item["condition"], _steps(item["true"]), _steps(item["false"])),
 }

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
+from ..plan.plan import MOST_ITERATIONS
 from ..plan.record import record
 from .format import plan_file
 from .ranges import Bounds
-from .shape_relations import Path, byte_bounds, check_range, check_shapes
-from .structure import Refusal, in_order, schema
+from .shape_relations import Path, byte_bounds, check_range, check_shapes, size_bounds
+from .structure import LARGEST, Refusal, in_order, schema
 
 #: Element types of integers that a run may read
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
@@ -23,6 +24,10 @@ _LAST = ("branch", "refuse")
 
 #: Element type and shape, None where they are open
 PortType = tuple[Union[str, None], Any]
+
+#: Types of the number of an iteration, and of the condition on which a loop goes on
+_NUMBER: PortType = ("int64", [])
+_CONDITION: PortType = ("bool", [])
 
 
 def check_programs(manifest: Any, plan_keys: set[str]) -> None:
@@ -46,12 +51,16 @@ def check_programs(manifest: Any, plan_keys: set[str]) -> None:
 
 
 def steps_of(steps: Any) -> Iterator[Any]:
-    """Yield all steps, those of both sides of branches too."""
+    """Yield all steps, those inside of branches and loops too."""
     for step in steps:
         yield step
-        if step["kind"] == "branch":
-            yield from steps_of(step["true"])
-            yield from steps_of(step["false"])
+        for inner in inner_steps(step):
+            yield from steps_of(inner)
+
+
+def inner_steps(step: Any) -> list[Any]:
+    """Return the lists of steps that a step has."""
+    return [step[name] for name in ("true", "false", "steps") if name in step]
 
 
 @record(slots=False)
@@ -88,11 +97,28 @@ def _typed(steps: Any, types: dict[str, PortType]) -> Iterator[tuple[Any, dict[s
         if step["kind"] == "branch":
             yield from _typed(step["true"], types)
             yield from _typed(step["false"], types)
+        elif step["kind"] == "loop":
+            inside = len(types)
+            types[step["iteration"]] = _NUMBER
+            types.update((each["name"], types[each["initial"]]) for each in step["carried"])
+            yield from _typed(step["steps"], types)
+            _forget(types, inside)
+            types.update(_loop_results(step, types))
         elif step["kind"] == "stage":
             types.update((port["name"], (port["dtype"], port["shape"])) for port in step["outputs"])
         elif step["kind"] == "alias":
             types[step["value"]] = types[step["source"]]
     _forget(types, before)
+
+
+def _loop_results(step: Any, types: Mapping[str, PortType]) -> Iterator[tuple[str, PortType]]:
+    """Yield what a loop defines, with its types."""
+    for each in step["carried"]:
+        if each["result"] is not None:
+            yield each["result"], types[each["initial"]]
+    rows = step["count"] if step["symbol"] is None else step["symbol"]
+    for each in step["stacked"]:
+        yield each["result"], (each["dtype"], [rows, *each["shape"]])
 
 
 def _forget(items: dict[str, Any], before: int) -> None:
@@ -121,10 +147,13 @@ class _ProgramCheck:
         self._values = _input_types(manifest, program)
         for dim in (dim for shape in program["shapes"].values() for dim in shape if isinstance(dim, str)):
             self._symbols[dim] = manifest["dynamic"][dim]["low"], manifest["dynamic"][dim]["high"]
-        self._check_steps(program["steps"], (*path, "steps"))
+        outputs = {port["name"]: (port["dtype"], None) for port in manifest["outputs"]}
+        self._check_steps(program["steps"], outputs, (*path, "steps"))
 
-    def _check_steps(self, steps: Any, path: Path) -> None:
-        """Check the steps to the end of the program; afterwards only what was there before them is there."""
+    def _check_steps(self, steps: Any, results: Mapping[str, PortType], path: Path) -> None:
+        """Check the steps to the end of their block, where ``results`` are values of these types; afterwards only what
+        was there before them is there.
+        """
         values, symbols = len(self._values), len(self._symbols)
         for index, step in enumerate(steps):
             place = (*path, index)
@@ -132,29 +161,74 @@ class _ProgramCheck:
                 raise Refusal("last step", "is not the last step", *place)
             if step["kind"] == "branch":
                 self._require_read(step["condition"], 1, ("bool",), (*place, "condition"))
-                self._check_steps(step["true"], (*place, "true"))
-                self._check_steps(step["false"], (*place, "false"))
+                self._check_steps(step["true"], results, (*place, "true"))
+                self._check_steps(step["false"], results, (*place, "false"))
+            elif step["kind"] == "loop":
+                self._check_loop(step, place)
             elif step["kind"] == "stage":
                 self._check_stage(step, place)
             elif step["kind"] == "read":
                 self._require_read(step["value"], len(step["symbols"]), _INTEGERS, (*place, "value"))
                 for at, symbol in enumerate(step["symbols"]):
-                    if symbol not in self._program["ranges"] or symbol in self._symbols:
-                        raise Refusal("read symbol", "has no range, or is read twice", *place, "symbols", at)
-                    sizes = self._program["ranges"][symbol]
-                    self._symbols[symbol] = sizes["low"], sizes["high"]
+                    self._read_symbol(symbol, (*place, "symbols", at))
             elif step["kind"] == "alias":
                 self._require(step["source"], (*place, "source"))
                 self._define(step["value"], self._values[step["source"]], (*place, "value"))
         if not steps or steps[-1]["kind"] not in _LAST:
-            self._check_results(path)
+            self._check_results(results, path)
         _forget(self._values, values)
         _forget(self._symbols, symbols)
 
-    def _check_results(self, path: Path) -> None:
-        for port in self._manifest["outputs"]:
-            if port["name"] not in self._values or port["dtype"] not in (None, self._values[port["name"]][0]):
-                raise Refusal("result", f"ends without the output '{port['name']}', or with another type", *path)
+    def _read_symbol(self, symbol: str, path: Path) -> None:
+        if symbol not in self._program["ranges"] or symbol in self._symbols:
+            raise Refusal("read symbol", "has no range, or is read twice", *path)
+        sizes = self._program["ranges"][symbol]
+        self._symbols[symbol] = sizes["low"], sizes["high"]
+
+    def _check_results(self, results: Mapping[str, PortType], path: Path) -> None:
+        for name, (dtype, shape) in results.items():
+            value = self._values.get(name)
+            if value is None or dtype not in (None, value[0]) or shape not in (None, value[1]):
+                raise Refusal("result", f"ends without '{name}', or with one of another type", *path)
+
+    def _check_loop(self, step: Any, path: Path) -> None:
+        """Check a loop: how often it runs, what it carries and gives, and its body."""
+        if step["count"] is None:
+            if step["symbol"] is None:
+                raise Refusal("loop", "has no bound of its iterations", *path)
+        elif size_bounds(step["count"], self._symbols, (*path, "count"))[1] > MOST_ITERATIONS:
+            raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", *path, "count")
+        if step["symbol"] is None and (step["condition"] is not None or step["going"] is not None):
+            raise Refusal("loop", "has a number of iterations that only a symbol can have", *path)
+        if step["condition"] is not None:
+            self._require_read(step["condition"], 1, ("bool",), (*path, "condition"))
+        for at, each in enumerate(step["carried"]):
+            self._require(each["initial"], (*path, "carried", at, "initial"))
+        inside = len(self._values)
+        self._define(step["iteration"], _NUMBER, (*path, "iteration"))
+        results: dict[str, PortType] = {}
+        for at, each in enumerate(step["carried"]):
+            initial = self._values[each["initial"]]
+            self._define(each["name"], initial, (*path, "carried", at, "name"))
+            if results.setdefault(each["next"], initial) != initial:
+                raise Refusal("carried", "is carried as values of two types", *path, "carried", at, "next")
+        for at, each in enumerate(step["stacked"]):
+            bytes_ = byte_bounds(each, self._symbols, (*path, "stacked", at))
+            if schema()["dtypes"][each["dtype"]] % 4 or bytes_[1] > LARGEST // MOST_ITERATIONS:
+                raise Refusal("row", "is not made of whole words, or too large", *path, "stacked", at)
+            row = each["dtype"], each["shape"]
+            if results.setdefault(each["row"], row) != row:
+                raise Refusal("row", "has another type than what is carried", *path, "stacked", at)
+        if step["going"] is not None and results.setdefault(step["going"], _CONDITION) != _CONDITION:
+            raise Refusal("loop", "goes on by a value of another type than bool", *path, "going")
+        self._check_steps(step["steps"], results, (*path, "steps"))
+        _forget(self._values, inside)
+        if step["symbol"] is not None:
+            self._read_symbol(step["symbol"], (*path, "symbol"))
+            if self._symbols[step["symbol"]][1] > MOST_ITERATIONS:
+                raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", *path, "symbol")
+        for name, type_ in _loop_results(step, self._values):
+            self._define(name, type_, path)
 
     def _check_stage(self, step: Any, path: Path) -> None:
         for key in (step["plan"], step.get("software", step["plan"])):

@@ -120,7 +120,7 @@ export interface PlanRecord {
 }
 
 /** Part of a program, as docs/guide/bundles.md specifies it. */
-export type Step = StageStep | ReadStep | AliasStep | BranchStep | RefuseStep;
+export type Step = StageStep | ReadStep | AliasStep | BranchStep | LoopStep | RefuseStep;
 
 export interface StageStep {
   kind: "stage";
@@ -149,6 +149,19 @@ export interface BranchStep {
   condition: string;
   true: Step[];
   false: Step[];
+}
+
+export interface LoopStep {
+  kind: "loop";
+  /** The most iterations; null for the upper bound of the symbol, which is the number of iterations. */
+  count: Size | null;
+  symbol: string | null;
+  condition: string | null;
+  going: string | null;
+  iteration: string;
+  carried: { name: string; initial: string; next: string; result: string | null }[];
+  stacked: { row: string; result: string; dtype: DataType; shape: Size[] }[];
+  steps: Step[];
 }
 
 export interface RefuseStep {

@@ -42,6 +42,7 @@ from ..runtime.plan.errors import (
 from ..runtime.plan.plan import Plan, Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
+from .program_loop import ProgramLoop
 
 #: What is known of values while compiling, by qualified name
 Values = dict[str, StageInput]
@@ -83,6 +84,7 @@ class ProgramCompiler:
         self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
         self._parts: Parts = {}
         self._stages = 0
+        self._ends: dict[str, list[Values]] = {}  #: what is known of the values where a block ends, for each branch
         self._symbols = {symbol.name: symbol for symbol in self._bound.symbols}
         self.plans: dict[str, Plan] = {}
 
@@ -128,7 +130,7 @@ class ProgramCompiler:
             if wanted:
                 return (*steps, *self._decided(state, values, reached, wanted[0]))
             if not reached.done:
-                raise self._stuck(reached)
+                return (*steps, *self._looped(state, values, reached))
             try:
                 step, state, values = self._stage(state, values, reached, refused, waiting)
             except NotKnownError as error:
@@ -138,6 +140,7 @@ class ProgramCompiler:
                 waiting.update(guilty)
                 continue
             steps += step
+        self._ends.setdefault(state.block.name, []).append(values)
         return (*steps, *self._results(state.block, values))
 
     def _advance(
@@ -163,26 +166,50 @@ class ProgramCompiler:
             parts=self._parts,
         )
 
-    def _stuck(self, reached: Advance) -> ShaderloomError:
-        loops = [item for item in reached.pending if item in reached.loops]
-        if not loops:
-            return InternalError(f"nothing can run {reached.pending[0].origin}")
-        return UnsupportedError(
-            "a bundle has no loops whose trip counts are known in a run alone", origin=loops[0].origin
-        )
-
     def _results(self, block: Block, values: Values) -> tuple[Step, ...]:
         """Return the steps that store outputs of a block which are constants of the model."""
         missing = [name for name in block.outputs if name not in values]
-        if not missing:
-            return ()
-        scope = self._program.scope
-        nodes = [make_node("Identity", scope, [name], [f"{name} result"], _NOWHERE) for name in missing]
-        inner = Block(f"{block.name} results", tuple(nodes), tuple(f"{name} result" for name in missing))
-        state = inner.state(inner.nodes, frozenset())
-        reached = self._advance(state, values, {}, set())
-        steps, _, _ = self._stage(state, values, reached, {}, set())
+        steps, _ = self._stored(block, values, {name: f"{name} result" for name in missing})
         return (*steps, *(AliasStep(name, f"{name} result") for name in missing))
+
+    def _stored(self, block: Block, values: Values, names: Mapping[str, str]) -> tuple[list[Step], Values]:
+        """Return the stage that computes values under other names, of which no step has computed some."""
+        if not names:
+            return [], values
+        scope = self._program.scope
+        nodes = [make_node("Identity", scope, [name], [other], _NOWHERE) for name, other in names.items()]
+        inner = Block(f"{block.name} {min(names.values())}", tuple(nodes), tuple(names.values()))
+        state = inner.state(inner.nodes, frozenset())
+        steps, _, following = self._stage(state, values, self._advance(state, values, {}, set()), {}, set())
+        return steps, following
+
+    # -- loops ---------------------------------------------------------------------------------------------------------
+
+    def _looped(self, state: State, values: Values, reached: Advance) -> tuple[Step, ...]:
+        """Return the steps from a loop to the end of its block."""
+        item = next((item for item in reached.pending if item in reached.loops and self._is_ready(item, values)), None)
+        if item is None:
+            raise InternalError(f"nothing can run {reached.pending[0].origin}")
+        if item.node.op == "Loop" and item.inputs[0] in values and values[item.inputs[0]].static_value is None:
+            return self._decided(state, values, reached, item.inputs[0])
+        loop = ProgramLoop(item, self._program.scope.constants, values)
+        steps, values = self._stored(state.block, values, loop.unstored)
+        inside = loop.inside(values)
+        body = self._steps(loop.block.state(loop.block.nodes, frozenset()), inside)
+        loop.check(inside, self._ends.pop(loop.block.name))
+        behind = _without(state, [item])
+        if loop.is_exact:
+            return (*steps, loop.step(body, None), *self._steps(behind, {**values, **loop.outputs(inside, loop.count)}))
+        symbol = f"iterations of {item.outputs[0] or item.origin}"
+
+        def follow() -> tuple[Step, ...]:
+            rows = dimension(symbol, *self._ranges[symbol])
+            return (loop.step(body, symbol), *self._steps(behind, {**values, **loop.outputs(inside, rows)}))
+
+        return (*steps, *self._within_ranges((symbol,), _tries(loop.most), follow))
+
+    def _is_ready(self, item: PendingNode, values: Values) -> bool:
+        return all(name in values or self._program.is_constant(name) for name in item.reads)
 
     # -- decisions -----------------------------------------------------------------------------------------------------
 
@@ -208,15 +235,26 @@ class ProgramCompiler:
         if name not in self._reads:
             self._reads[name] = self._new_symbols(state, values, reached, name, count)
         symbols = self._reads[name]
-        tries = _tries(_most_elements(readers, reached))
+
+        def follow() -> tuple[Step, ...]:
+            integers = _integers(value, {symbol: self._ranges[symbol] for symbol in symbols})
+            return (ReadStep(name, symbols), *self._steps(state, {**values, name: integers}))
+
+        return self._within_ranges(symbols, _tries(_most_elements(readers, reached)), follow)
+
+    def _within_ranges(
+        self, symbols: tuple[str, ...], tries: tuple[int, ...], follow: Callable[[], tuple[Step, ...]]
+    ) -> tuple[Step, ...]:
+        """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
+        their upper bounds, with which these fit the target.
+        """
         if all(symbol in self._declared or symbol in self._ranges for symbol in symbols):
             tries = tries[:1]
         for high in tries:
             for symbol in symbols:
                 self._ranges[symbol] = self._declared.get(symbol) or SizeRange(0, high)
-            integers = _integers(value, {symbol: self._ranges[symbol] for symbol in symbols})
             try:
-                return (ReadStep(name, symbols), *self._steps(state, {**values, name: integers}))
+                return follow()
             except (LimitError, ShapeError, Undecidable) as error:
                 if high == tries[-1] or not isinstance(error, LimitError):
                     raise _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols}) from error

@@ -14,8 +14,22 @@ import numpy as np
 from ..execution.resources import DeviceResources
 from ..execution.steps import Env, PlanStep, RunRecord, read
 from ..execution.values import RuntimeValue, deliver
-from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, RefuseStep, StageStep, Step
+from ..runtime.bundle.program import (
+    AliasStep,
+    BranchStep,
+    IterateStep,
+    ProgramRecord,
+    ReadStep,
+    RefuseStep,
+    StackedValue,
+    StageStep,
+    Step,
+)
 from ..runtime.execution.attachment import Target
+from ..runtime.memory.stack import stack
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.dimension import evaluate
+from ..runtime.plan.dtypes import BY_NAME
 from ..runtime.plan.errors import InputError, InternalError
 from ..runtime.plan.plan import Plan
 from .plans import BundlePlans
@@ -51,7 +65,7 @@ class BundleProgram:
                 for dim, size in zip(dims, feeds[name].shape)
                 if isinstance(dim, str)
             }
-            _ProgramRun(self, program, targets, record, sizes).run(program.steps, env)
+            _ProgramRun(self, program, targets, record, sizes).run(program.steps, env, targets)
             return {name: deliver(name, env[name], target, self._resources.device) for name, target in targets.items()}
 
     def stage(self, step: StageStep, locations: Mapping[str, str | None]) -> PlanStep:
@@ -63,6 +77,17 @@ class BundleProgram:
             present = self._stages[step.key] = PlanStep(executor, locations, device, _no_compiler)
         present.outputs = dict(locations)
         return present
+
+    def stack(self, rows: Sequence[RuntimeValue], stacked: StackedValue, sizes: Mapping[str, int]) -> RuntimeValue:
+        """Return the rows of a loop's iterations along a new first axis; they have the type that ``stacked`` says."""
+        resources = self._resources
+        if not rows:
+            shape = (0, *(evaluate(size, sizes) for size in stacked.shape))
+            return RuntimeValue(np.empty(shape, BY_NAME[stacked.dtype].numpy), "compiler")
+        tensors = [
+            row.tensor if row.tensor is not None else Tensor.from_numpy(row.host, resources.device) for row in rows
+        ]
+        return RuntimeValue(stack(tensors, resources.device, resources.account), "wgpu")
 
     def plans(self) -> list[Plan]:
         """Return the loaded plans of stages."""
@@ -92,27 +117,31 @@ class _ProgramRun:
         self._record = record
         self._sizes = sizes
 
-    def run(self, steps: Sequence[Step], env: Env) -> None:
-        """Run steps to the end of the program."""
+    def run(self, steps: Sequence[Step], env: Env, results: Collection[str], decisive: Collection[str] = ()) -> None:
+        """Run steps to the end of their block; of its ``results`` those that are ``decisive`` are read on the host."""
         for position, step in enumerate(steps):
             following = steps[position + 1 :]
             if isinstance(step, StageStep):
-                self._run_stage(step, env, following)
+                self._run_stage(step, env, following, decisive)
             elif isinstance(step, ReadStep):
                 self._read(step, env)
             elif isinstance(step, AliasStep):
                 env[step.value] = env[step.source]
+            elif isinstance(step, IterateStep):
+                self._run_loop(step, env)
             elif isinstance(step, RefuseStep):
                 raise InputError(step.reason)
             else:
-                taken = bool(np.asarray(read(env, step.condition, self._record)).reshape(-1)[0])
-                self.run(step.then if taken else step.otherwise, env)
-            live = _live(following, self._targets)
+                self.run(step.then if self._is_true(step.condition, env) else step.otherwise, env, results, decisive)
+            live = _live(following, results)
             for name in [name for name in env if name not in live]:
                 del env[name]
 
-    def _run_stage(self, step: StageStep, env: Env, following: Sequence[Step]) -> None:
-        device, host = _live(following, (), on_host=False), _live(following, ())
+    def _is_true(self, name: str, env: Env) -> bool:
+        return bool(np.asarray(read(env, name, self._record)).reshape(-1)[0])
+
+    def _run_stage(self, step: StageStep, env: Env, following: Sequence[Step], decisive: Collection[str]) -> None:
+        device, host = _live(following, (), on_host=False), _live(following, decisive)
         locations: dict[str, str | None] = {
             port.name: "gpu-buffer" if port.name in device else "cpu" if port.name in host else None
             for port in step.outputs
@@ -121,17 +150,47 @@ class _ProgramRun:
             env[port] = RuntimeValue(np.empty((self._sizes[symbol], 0), np.uint8), "caller")
         self._programs.stage(step, locations).run(env, self._targets, self._record)
 
+    def _run_loop(self, step: IterateStep, env: Env) -> None:
+        """Run the iterations of a loop, whose carried values and rows stay on the device."""
+        count = None if step.count is None else evaluate(step.count, self._sizes)
+        carried = [env[each.initial] for each in step.carried]
+        rows: list[list[RuntimeValue]] = [[] for _ in step.stacked]
+        results = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
+        decisive = {step.going} if step.going is not None else set()
+        going, iteration = step.condition is None or self._is_true(step.condition, env), 0
+        while going and (count is None or iteration < count):
+            if step.symbol is not None:
+                self._set(step.symbol, iteration + 1, step.symbol, is_final=False)
+            inner = dict(env)
+            inner[step.iteration] = RuntimeValue(np.array(iteration, np.int64), "caller")
+            inner.update(zip((each.name for each in step.carried), carried))
+            self.run(step.steps, inner, results | decisive, decisive)
+            carried = [inner[each.following] for each in step.carried]
+            for row, stacked in zip(rows, step.stacked):
+                row.append(inner[stacked.row])
+            going = step.going is None or self._is_true(step.going, inner)
+            iteration += 1
+        if step.symbol is not None:
+            self._set(step.symbol, iteration, step.symbol)
+        env.update((each.result, value) for each, value in zip(step.carried, carried) if each.result is not None)
+        for row, stacked in zip(rows, step.stacked):
+            env[stacked.result] = self._programs.stack(row, stacked, self._sizes)
+
     def _read(self, step: ReadStep, env: Env) -> None:
         array = np.asarray(read(env, step.value, self._record)).reshape(-1)
         for symbol, element in zip(step.symbols, array.tolist(), strict=True):
-            allowed = self._program.ranges[symbol]
-            if not allowed.allows(element):
-                raise InputError(
-                    f"'{symbol}' is {element} in this run, and the bundle was compiled for {allowed}",
-                    tensor=step.value,
-                    hint=f"compile it with --range '{symbol}=LOW:HIGH'",
-                )
-            self._sizes[symbol] = element
+            self._set(symbol, element, step.value)
+
+    def _set(self, symbol: str, size: int, value: str, *, is_final: bool = True) -> None:
+        """Set the size of a symbol; raise :class:`InputError` if it is outside of its range, or will be."""
+        allowed = self._program.ranges[symbol]
+        if size > allowed.high or (is_final and not allowed.allows(size)):
+            raise InputError(
+                f"'{symbol}' is {size} in this run, and the bundle was compiled for {allowed}",
+                tensor=value,
+                hint=f"compile it with --range '{symbol}=LOW:HIGH'",
+            )
+        self._sizes[symbol] = size
 
 
 def _live(steps: Sequence[Step], results: Collection[str], *, on_host: bool = True) -> set[str]:
@@ -148,6 +207,10 @@ def _live(steps: Sequence[Step], results: Collection[str], *, on_host: bool = Tr
         elif isinstance(step, BranchStep):
             names = _live(step.then, results, on_host=on_host) | _live(step.otherwise, results, on_host=on_host)
             names |= {step.condition} if on_host else set()
+        elif isinstance(step, IterateStep):
+            ends = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
+            names |= _live(step.steps, ends, on_host=on_host) | {each.initial for each in step.carried}
+            names |= {step.condition} if on_host and step.condition is not None else set()
         elif isinstance(step, RefuseStep):
             names = set()
         elif on_host:

@@ -183,6 +183,36 @@ def steps_bundle(path: Path, **options: Any) -> Path:
     return path
 
 
+#: A loop that ends by a sum of what it carries, and one with a count that is fed, whose rows are stacked
+LOOPS = """
+<ir_version: 8, opset_import: ["" : 17]>
+loops (float[n] x, float limit, int64 k)
+    => (float[n] y, int64 steps, float[s] sums, float[n] z, float[k, n] rows, float[k] numbers)
+<int64 zero = {0}, int64 one = {1}, bool true = {1}> {
+    y, steps, sums = Loop (, true, x, zero) <
+        body = a (int64 i, bool go, float[n] v, int64 c) => (bool on, float[n] w, int64 d, float o) {
+            w = Add(v, v)  d = Add(c, one)  o = ReduceSum<keepdims = 0>(w)  on = Less(o, limit) } >
+    z, other, rows, numbers = Loop (k, , x, y) <
+        body = b (int64 i, bool go, float[n] v, float[n] u)
+            => (bool on, float[n] u2, float[n] v2, float[n] p, float f) {
+            on = Identity(go)  f = Cast<to = 1>(i)  p = Mul(v, f)  u2 = Add(u, x)  v2 = Identity(v) } >
+}
+"""
+
+
+def loops_bundle(path: Path, **options: Any) -> Path:
+    """Compile the model of two loops, for 1 to 9 columns; the second swaps what it carries."""
+    shapes = [{"x": (3,), "limit": (), "k": ()}]
+    options = {"dynamic": {"n": (1, 9)}, "ranges": {"k": (0, 40), "iterations of y": (0, 30)}, **options}
+    compile_bundle(onnx.parser.parse_model(LOOPS), path, shapes=shapes, **options)
+    return path
+
+
+def loops_feeds(n: int, limit: float, k: int) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(n).random(n, np.float32) + np.float32(0.5)
+    return {"x": x, "limit": np.array(limit, np.float32), "k": np.array(k)}
+
+
 #: A quantised model that gathers rows
 QUANTISED = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -197,9 +227,9 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
-    with repeated calls, one with a state, and one with a program.
+    with repeated calls, one with a state, one with a program, and one with loops.
     """
-    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps")
+    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps", "loops")
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -211,4 +241,5 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     recurrent_bundle(paths["recurrent"], as_zip=as_zip)
     cache_bundle(paths["cache"], as_zip=as_zip)
     steps_bundle(paths["steps"], as_zip=as_zip)
+    loops_bundle(paths["loops"], as_zip=as_zip)
     return paths

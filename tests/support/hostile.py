@@ -12,6 +12,7 @@ from typing import Any
 
 from shaderloom.runtime.bundle.format import DIGEST, MANIFEST, plan_file
 from shaderloom.runtime.bundle.integrity import digest_line
+from shaderloom.runtime.bundle.program_relations import steps_of
 
 from .bundles import file_record
 
@@ -36,7 +37,7 @@ class Seed:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         plans = [plan["key"] for plan in manifest["plans"]]
         for program in manifest.get("programs", ()):
-            plans += [step["plan"] for step in program["steps"] if step["kind"] == "stage"]
+            plans += [step["plan"] for step in steps_of(program["steps"]) if step["kind"] == "stage"]
         return cls(manifest, json.loads((folder / plan_file(plans[number])).read_bytes()))
 
     @property
@@ -319,6 +320,16 @@ def _step(kind: str, *path: Any, value: Any) -> Change:
     return change
 
 
+def _loop(number: int, *path: Any, value: Any) -> Change:
+    """Replace a field of one of the loops of a program."""
+
+    def change(root: Any) -> None:
+        steps = root["programs"][0]["steps"]
+        put(value, *path)([step for step in steps if step["kind"] == "loop"][number])
+
+    return change
+
+
 #: By name: a change of the manifest of the program (:data:`~.bundles.STEPS`), and the rule by which it is refused
 PROGRAMS: dict[str, tuple[Change, str]] = {
     "neither plans nor programs": (put([], "programs"), "plans"),
@@ -353,7 +364,7 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
         "last step",
     ),
     "a reason that is no text": (_at_end({"kind": "refuse", "reason": 1}), "type"),
-    "a step of another kind": (_at_end({"kind": "loop"}), "choice"),
+    "a step of another kind": (_at_end({"kind": "host"}), "choice"),
     "a condition that is not there": (_step("branch", "condition", value="no"), "value"),
     "a condition of floats": (_step("branch", "condition", value="x"), "read"),
     "a value that is not there": (_step("stage", "inputs", value=["no"]), "value"),
@@ -383,6 +394,42 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
         put([{"plan": "0" * 64, "file": f"samples/{'0' * 64}.safetensors", "tolerance": 0}], "samples"),
         "sample plan",
     ),
+}
+
+#: By name: a change of the manifest of the loops (:data:`~.bundles.LOOPS`), and the rule by which it is refused
+LOOPS: dict[str, tuple[Change, str]] = {
+    "no bound": (_step("loop", "symbol", value=None), "loop"),
+    "a condition without a symbol": (_loop(1, "condition", value="no"), "loop"),
+    "an end without a symbol": (_loop(1, "going", value="x"), "loop"),
+    "a condition of numbers": (_step("loop", "condition", value="limit"), "read"),
+    "a condition that is not there": (_step("loop", "condition", value="no"), "value"),
+    "too many iterations": (_loop(1, "count", value=65_537), "iterations"),
+    "a count of no symbol": (_loop(1, "count", value="q"), "symbol"),
+    "a count below none": (_loop(1, "count", value=-1), "negative"),
+    "a count beyond what can be counted": (_loop(1, "count", value=["*", 2**40, 2**40]), "overflow"),
+    "a symbol without a range": (_step("loop", "symbol", value="no"), "read symbol"),
+    "a symbol of two loops": (_loop(1, "symbol", value="iterations of y"), "read symbol"),
+    "a range of too many iterations": (
+        put({"low": 0, "high": 65_537, "step": 1}, "programs", 0, "ranges", "iterations of y"),
+        "iterations",
+    ),
+    "an initial value that is not there": (_step("loop", "carried", 0, "initial", value="no"), "value"),
+    "a carried value that is there": (_step("loop", "carried", 0, "name", value="x"), "value twice"),
+    "a number that is there": (_step("loop", "iteration", value="x"), "value twice"),
+    "a next value of another type": (_step("loop", "carried", 0, "next", value="Loop_0.body/d"), "carried"),
+    "a next value that is not there": (_step("loop", "carried", 0, "next", value="no"), "result"),
+    "a next value of another shape": (_step("loop", "carried", 1, "initial", value="x"), "result"),
+    "a result that is there": (_step("loop", "carried", 0, "result", value="x"), "value twice"),
+    "a row that is not there": (_step("loop", "stacked", 0, "row", value="no"), "result"),
+    "a row of another type": (_step("loop", "stacked", 0, "dtype", value="int64"), "result"),
+    "a row of half a word": (_step("loop", "stacked", 0, "dtype", value="float16"), "row"),
+    "a row that is carried as another type": (_step("loop", "stacked", 0, "row", value="Loop_0.body/w"), "row"),
+    "rows beyond what can be counted": (_step("loop", "stacked", 0, "shape", value=[2**40]), "row"),
+    "an end by a number": (_step("loop", "going", value="Loop_0.body/w"), "loop"),
+    "an end that is not there": (_step("loop", "going", value="no"), "result"),
+    "a body without steps": (_step("loop", "steps", value=[]), "result"),
+    "a body that reads what follows": (_step("loop", "steps", 0, "inputs", value=["z"]), "value"),
+    "a value of a body behind it": (_loop(1, "carried", 0, "initial", value="Loop_0.body/w"), "value"),
 }
 
 #: By name: a change of the manifest by which its first stage is no longer what the manifest says, and the rule

@@ -14,13 +14,14 @@ import pytest
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 
-from ..support.bundles import STEPS, steps_bundle
+from ..support.bundles import LOOPS, STEPS, loops_bundle, loops_feeds, steps_bundle
 from ..support.model_inputs import speech
 from ..support.models import trained_model
+from .chromium import PageError
 
 #: Typed arrays of what :func:`for_page` gives
 TYPED = """(feeds) => Object.fromEntries(Object.entries(feeds).map(([name, { array, data, dims }]) =>
-  [name, { data: new globalThis[array](data), dims }]))"""
+  [name, { data: new globalThis[array](array.startsWith("Big") ? data.map(BigInt) : data), dims }]))"""
 
 RUN = f"""async (feeds, options) => {{
   const {{ load }} = await import("/shaderloom.js");
@@ -101,6 +102,33 @@ def test_outputs_stay_on_the_device_and_are_fed_again(open_bundle, bundle, refer
     assert outputs["names"] == ["e", "two"]
     np.testing.assert_allclose(outputs["e"], np.exp(np.exp(feeds["w"])).ravel(), rtol=1e-4)
     np.testing.assert_allclose(outputs["z"], np.exp(feeds["x"][feeds["x"] != 0]), rtol=1e-4)
+
+
+def test_loops_carry_tensors_and_stack_rows(open_bundle, tmp_path):
+    page = open_bundle(loops_bundle(tmp_path / "b"))
+    with shaderloom.InferenceSession(onnx.parser.parse_model(LOOPS), cache=False, dynamic={"n": (1, 9)}) as session:
+        for feeds in (loops_feeds(3, 100, 7), loops_feeds(9, 1, 40), loops_feeds(1, 1e6, 1)):
+            assert_alike(page.call(RUN, for_page(feeds), {}), session, feeds)
+    outputs = page.call(RUN, for_page(loops_feeds(4, 1, 0)), {})
+    assert [outputs[name]["dims"] for name in ("z", "rows", "numbers")] == [[4], [0, 4], [0]]
+    with pytest.raises(PageError, match="'iterations of y' is 31; it was declared 0 to 30"):
+        page.call(RUN, for_page(loops_feeds(3, 3e38, 2)), {})
+
+
+def test_an_endless_loop_can_be_cancelled(open_bundle, tmp_path):
+    page = open_bundle(loops_bundle(tmp_path / "b", ranges={"iterations of y": (0, 65536)}))
+    reason = page.call(
+        """async (given) => {
+          const { load } = await import("/shaderloom.js");
+          const session = await load("/bundle/");
+          const controller = new AbortController();
+          setTimeout(() => controller.abort("enough"), 300);
+          return session.run((TYPED)(given), { signal: controller.signal }).then(() => "", (reason) => reason);
+        }""".replace("TYPED", TYPED),
+        for_page({**loops_feeds(3, np.inf, 2), "x": np.zeros(3, np.float32)}) | {
+            "limit": {"array": "Float32Array", "data": [1], "dims": []}},
+    )  # fmt: skip
+    assert reason == "enough"
 
 
 @pytest.mark.slow

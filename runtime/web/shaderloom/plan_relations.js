@@ -334,7 +334,7 @@ function boundsIn(value, symbols, path) {
 
 /** Return the bounds of a size, which must not be negative for all values of the symbols.
  *  @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path @returns {Bounds} */
-function sizeBounds(value, symbols, path) {
+export function sizeBounds(value, symbols, path) {
   const bounds = boundsIn(value, symbols, path);
   if (!bounds) throw new Refusal("overflow", "may be as large as 2 to the power of 53", path);
   if (bounds[1] < 0) throw new Refusal("negative", "is negative", path);
@@ -371,5 +371,5 @@ function haveNames(ports, names) {
   return present.size === new Set(names).size && names.every((name) => present.has(name));
 }
 
-/** Return whether two shapes are written alike. @param {any[]} shape @param {any[]} other */
-const isSameShape = (shape, other) => JSON.stringify(shape) === JSON.stringify(other);
+/** Return whether two shapes are written alike. @param {any[] | null} shape @param {any[] | null} other */
+export const isSameShape = (shape, other) => JSON.stringify(shape) === JSON.stringify(other);

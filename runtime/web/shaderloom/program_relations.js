@@ -5,13 +5,17 @@
 /** @import { Path } from "./manifest_relations.js" */
 /** @import { PlanUse, PortType } from "./plan_relations.js" */
 
-import { checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
-import { byteBounds } from "./plan_relations.js";
+import { BYTES, checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
+import { byteBounds, isSameShape, sizeBounds } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
+import { MOST_ITERATIONS } from "./sizes.js";
 import { Refusal } from "./structure.js";
 
 /** Element types of integers that a run may read. */
 const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
+
+/** The type of the number of an iteration. @type {PortType} */
+const NUMBER = { dtype: "int64", shape: [] };
 
 /** Kinds of steps that no other step follows. */
 const LAST = ["branch", "refuse"];
@@ -33,14 +37,11 @@ export function checkPrograms(manifest, planKeys) {
   }
 }
 
-/** Yield all steps, those of both sides of branches too. @param {any[]} steps @returns {Generator<any>} */
+/** Yield all steps, those inside of branches and loops too. @param {any[]} steps @returns {Generator<any>} */
 export function* stepsOf(steps) {
   for (const step of steps) {
     yield step;
-    if (step.kind === "branch") {
-      yield* stepsOf(step.true);
-      yield* stepsOf(step.false);
-    }
+    for (const name of ["true", "false", "steps"]) if (Object.hasOwn(step, name)) yield* stepsOf(step[name]);
   }
 }
 
@@ -80,11 +81,28 @@ function* typed(steps, types) {
     if (step.kind === "branch") {
       yield* typed(step.true, types);
       yield* typed(step.false, types);
+    } else if (step.kind === "loop") {
+      const inside = types.size;
+      types.set(step.iteration, NUMBER);
+      for (const { name, initial } of step.carried) types.set(name, /** @type {PortType} */ (types.get(initial)));
+      yield* typed(step.steps, types);
+      types.forget(inside);
+      for (const [name, type] of loopResults(step, types)) types.set(name, type);
     } else if (step.kind === "stage") {
       for (const port of step.outputs) types.set(port.name, port);
     } else if (step.kind === "alias") types.set(step.value, /** @type {PortType} */ (types.get(step.source)));
   }
   types.forget(before);
+}
+
+/** Return what a loop defines, with its types. @param {any} step @param {Scope<PortType>} types
+ *  @returns {[string, PortType][]} */
+function loopResults({ carried, stacked, count, symbol }, types) {
+  const results = carried.filter((/** @type {any} */ { result }) => result !== null);
+  return [
+    ...results.map((/** @type {any} */ { result, initial }) => [result, types.get(initial)]),
+    ...stacked.map((/** @type {any} */ { result, dtype, shape }) => [result, { dtype, shape: [symbol ?? count, ...shape] }]),
+  ];
 }
 
 /** Items by name, of which the newest can be forgotten. @template Item */
@@ -142,6 +160,7 @@ class ProgramCheck {
   run(path) {
     const { dynamic } = this.#manifest;
     const { shapes, ranges, steps } = this.#program;
+    const results = this.#manifest.outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }]);
     checkShapes(this.#manifest, shapes, path);
     for (const [name, sizes] of sortedEntries(ranges)) {
       if (Object.hasOwn(dynamic, name)) {
@@ -152,12 +171,12 @@ class ProgramCheck {
     for (const dim of Object.values(shapes).flat()) {
       if (typeof dim === "string") this.#symbols.set(dim, [dynamic[dim].low, dynamic[dim].high]);
     }
-    this.#checkSteps(steps, [...path, "steps"]);
+    this.#checkSteps(steps, results, [...path, "steps"]);
   }
 
-  /** Check the steps to the end of the program; afterwards only what was there before them is there.
-   *  @param {any[]} steps @param {Path} path */
-  #checkSteps(steps, path) {
+  /** Check the steps to the end of their block, where `results` are values of these types; afterwards only what was
+   *  there before them is there. @param {any[]} steps @param {[string, PortType][]} results @param {Path} path */
+  #checkSteps(steps, results, path) {
     const [values, symbols] = [this.#values.size, this.#symbols.size];
     for (const [index, step] of steps.entries()) {
       const place = [...path, index];
@@ -166,35 +185,89 @@ class ProgramCheck {
       }
       if (step.kind === "branch") {
         this.#requireRead(step.condition, 1, ["bool"], [...place, "condition"]);
-        this.#checkSteps(step.true, [...place, "true"]);
-        this.#checkSteps(step.false, [...place, "false"]);
-      } else if (step.kind === "stage") this.#checkStage(step, place);
+        this.#checkSteps(step.true, results, [...place, "true"]);
+        this.#checkSteps(step.false, results, [...place, "false"]);
+      } else if (step.kind === "loop") this.#checkLoop(step, place);
+      else if (step.kind === "stage") this.#checkStage(step, place);
       else if (step.kind === "read") {
-        const { ranges } = this.#program;
         this.#requireRead(step.value, step.symbols.length, INTEGERS, [...place, "value"]);
-        for (const [at, symbol] of step.symbols.entries()) {
-          if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol)) {
-            throw new Refusal("read symbol", "has no range, or is read twice", [...place, "symbols", at]);
-          }
-          this.#symbols.set(symbol, [ranges[symbol].low, ranges[symbol].high]);
-        }
+        for (const [at, symbol] of step.symbols.entries()) this.#readSymbol(symbol, [...place, "symbols", at]);
       } else if (step.kind === "alias") {
         this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
       }
     }
-    if (!LAST.includes(steps.at(-1)?.kind)) this.#checkResults(path);
+    if (!LAST.includes(steps.at(-1)?.kind)) this.#checkResults(results, path);
     this.#values.forget(values);
     this.#symbols.forget(symbols);
   }
 
-  /** @param {Path} path */
-  #checkResults(path) {
-    for (const { name, dtype } of this.#manifest.outputs) {
+  /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @returns {number} */
+  #readSymbol(symbol, path) {
+    const { ranges } = this.#program;
+    if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol)) {
+      throw new Refusal("read symbol", "has no range, or is read twice", path);
+    }
+    this.#symbols.set(symbol, [ranges[symbol].low, ranges[symbol].high]);
+    return ranges[symbol].high;
+  }
+
+  /** @param {[string, PortType][]} results @param {Path} path */
+  #checkResults(results, path) {
+    for (const [name, { dtype, shape }] of results) {
       const value = this.#values.get(name);
-      if (!value || ![null, value.dtype].includes(dtype)) {
-        throw new Refusal("result", `ends without the output '${name}', or with another type`, path);
+      if (!value || ![null, value.dtype].includes(dtype) || (shape && !isSameShape(shape, value.shape))) {
+        throw new Refusal("result", `ends without '${name}', or with one of another type`, path);
       }
     }
+  }
+
+  /** Check a loop: how often it runs, what it carries and gives, and its body. @param {any} step @param {Path} path */
+  #checkLoop(step, path) {
+    const { count, symbol, condition, going, iteration, carried, stacked } = step;
+    if (count === null) {
+      if (symbol === null) throw new Refusal("loop", "has no bound of its iterations", path);
+    } else if (sizeBounds(count, this.#symbols, [...path, "count"])[1] > MOST_ITERATIONS) {
+      throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "count"]);
+    }
+    if (symbol === null && (condition !== null || going !== null)) {
+      throw new Refusal("loop", "has a number of iterations that only a symbol can have", path);
+    }
+    if (condition !== null) this.#requireRead(condition, 1, ["bool"], [...path, "condition"]);
+    for (const [at, { initial }] of carried.entries()) this.#require(initial, [...path, "carried", at, "initial"]);
+    const inside = this.#values.size;
+    this.#define(iteration, NUMBER, [...path, "iteration"]);
+    /** @type {Map<string, PortType>} */
+    const results = new Map();
+    /** @param {string} name @param {PortType} type @returns {boolean} whether the name stands for this type alone */
+    const expect = (name, type) => {
+      const present = results.get(name) ?? type;
+      results.set(name, present);
+      return present.dtype === type.dtype && isSameShape(present.shape, type.shape);
+    };
+    for (const [at, { name, initial, next }] of carried.entries()) {
+      const type = /** @type {PortType} */ (this.#values.get(initial));
+      this.#define(name, type, [...path, "carried", at, "name"]);
+      if (!expect(next, type)) {
+        throw new Refusal("carried", "is carried as values of two types", [...path, "carried", at, "next"]);
+      }
+    }
+    for (const [at, { row, dtype, shape }] of stacked.entries()) {
+      const place = [...path, "stacked", at];
+      const [, bytes] = byteBounds({ dtype, shape }, this.#symbols, place);
+      if ((BYTES.get(dtype) ?? 0) % 4 || bytes > Math.floor(Number.MAX_SAFE_INTEGER / MOST_ITERATIONS)) {
+        throw new Refusal("row", "is not made of whole words, or too large", place);
+      }
+      if (!expect(row, { dtype, shape })) throw new Refusal("row", "has another type than what is carried", place);
+    }
+    if (going !== null && !expect(going, { dtype: "bool", shape: [] })) {
+      throw new Refusal("loop", "goes on by a value of another type than bool", [...path, "going"]);
+    }
+    this.#checkSteps(step.steps, [...results], [...path, "steps"]);
+    this.#values.forget(inside);
+    if (symbol !== null && this.#readSymbol(symbol, [...path, "symbol"]) > MOST_ITERATIONS) {
+      throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "symbol"]);
+    }
+    for (const [name, type] of loopResults(step, this.#values)) this.#define(name, type, path);
   }
 
   /** @param {any} step @param {Path} path */

@@ -1,4 +1,4 @@
-/** @import { CpuTensor, DataType } from "../shaderloom.js" */
+/** @import { CpuTensor, DataType, Sample } from "../shaderloom.js" */
 
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
@@ -16,7 +16,7 @@ const DTYPES = new Map([
  * @param {Uint8Array<ArrayBuffer>} content @param {string} file its name in messages
  * @returns {[name: string, tensor: CpuTensor][]} @throws {ShaderloomError} "bundle" for what is none
  */
-export function parseSafetensors(content, file) {
+function parseSafetensors(content, file) {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
   const start = content.length < 8 ? Infinity : 8 + Number(view.getBigUint64(0, true));
   if (start > content.length) throw new ShaderloomError("bundle", `'${file}' is shorter than its header`);
@@ -43,3 +43,14 @@ export function parseSafetensors(content, file) {
 /** Return a list of integers from 0 up; one of NaN for anything else. @param {unknown} value @returns {number[]} */
 const counts = (value) =>
   Array.isArray(value) && value.every((item) => Number.isSafeInteger(item) && item >= 0) ? value : [NaN];
+
+/** Return the inputs and expected outputs of a sample's file. @param {Uint8Array<ArrayBuffer>} content
+ *  @param {{ file: string, tolerance: number }} record @returns {Sample} @throws {ShaderloomError} "bundle" */
+export function sampleOf(content, { file, tolerance }) {
+  const tensors = parseSafetensors(content, file);
+  /** @param {string} kind */
+  const select = (kind) => Object.fromEntries(
+    tensors.filter(([name]) => name.startsWith(kind)).map(([name, tensor]) => [name.slice(kind.length), tensor]),
+  );
+  return { inputs: select("input:"), outputs: select("output:"), tolerance };
+}

@@ -45,6 +45,15 @@ export const SCHEMA = {
         "optional": { "software": "key" } },
       "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 64 } } },
       "alias": { "record": { "value": "text", "source": "text" } },
+      "loop": { "record": {
+        "count": { "or null": "size" }, "symbol": { "or null": "text" }, "condition": { "or null": "text" },
+        "going": { "or null": "text" }, "iteration": "text",
+        "carried": { "list": { "record": { "name": "text", "initial": "text", "next": "text",
+          "result": { "or null": "text" } } }, "most": 4096 },
+        "stacked": { "list": { "record": { "row": "text", "result": "text", "dtype": "device dtype", "shape": "shape" } },
+          "most": 4096 },
+        "steps": "steps"
+      } },
       "refuse": { "record": { "reason": "text" } },
       "branch": { "record": { "condition": "text", "true": "steps", "false": "steps" } }
     } },

@@ -101,7 +101,7 @@ class Session {
     this.#plans = new Plans(files, this.#pipelines, software, onProgress);
     this.#calls = new Calls(this.device, buffers);
     this.#copies = new OutputCopies(guard);
-    this.#programs = files.programs && new files.programs.ProgramRunner(guard, this.#calls, this.#copies, this.#plans);
+    this.#programs = files.programs && new files.programs.ProgramRunner(guard, buffers, this.#calls, this.#copies, this.#plans);
     this.shapes = this.#signature.shapes;
   }
 
@@ -206,13 +206,8 @@ class Session {
     this.#guard.check();
     const record = this.manifest.samples[index];
     if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
-    const { parseSafetensors } = await import("./safetensors.js");
-    const tensors = parseSafetensors(await this.#files.read(record.file), record.file);
-    /** @param {string} kind */
-    const select = (kind) => Object.fromEntries(
-      tensors.filter(([name]) => name.startsWith(kind)).map(([name, tensor]) => [name.slice(kind.length), tensor]),
-    );
-    return { inputs: select("input:"), outputs: select("output:"), tolerance: record.tolerance };
+    const { sampleOf } = await import("./safetensors.js");
+    return sampleOf(await this.#files.read(record.file), record);
   }
 
   /** Free everything on the device; outputs with location "gpu" live on if the device is the caller's. */

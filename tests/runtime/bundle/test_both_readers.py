@@ -29,7 +29,7 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import PROGRAMS, RELATIONS, STAGES, STATES, Seed, mutated, structural, with_alias_chain
+from ...support.hostile import LOOPS, PROGRAMS, RELATIONS, STAGES, STATES, Seed, mutated, structural, with_alias_chain
 from ...support.verdicts import JavaScript, Verdict, python_verdict
 from ...support.work import calls_of
 
@@ -121,9 +121,19 @@ def program(seeds) -> Seed:
     return next(seed for seed in seeds if seed.manifest.get("programs"))
 
 
-@pytest.mark.parametrize(("changes", "has_plan"), [(PROGRAMS, False), (STAGES, True)], ids=["programs", "stages"])
-def test_programs_are_refused(request, program, changes, has_plan):
+@pytest.fixture(scope="module")
+def loops(seeds) -> Seed:
+    return [seed for seed in seeds if seed.manifest.get("programs")][1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "has_plan"),
+    [("program", PROGRAMS, False), ("program", STAGES, True), ("loops", LOOPS, False)],
+    ids=["programs", "stages", "loops"],
+)
+def test_programs_are_refused(request, kind, changes, has_plan):
     """By the rules and in the places of both readers; what the manifest says of stages when their plans are read."""
+    program = request.getfixturevalue(kind)
     javascript = request.getfixturevalue("javascript") if JavaScript.is_available() else None
     for name, (change, rule) in changes.items():
         manifest, plan = program.changed("manifest", change).files()
@@ -147,9 +157,9 @@ def test_values_of_one_side_are_not_those_of_the_other(program):
 
 @pytest.mark.slow
 @needs_node
-def test_every_wrong_value_of_every_field(seeds, program, javascript):
+def test_every_wrong_value_of_every_field(seeds, program, loops, javascript):
     """Some 8,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
-    for seed in (*seeds[:2], kept_seed("cache"), program):
+    for seed in (*seeds[:2], kept_seed("cache"), program, loops):
         rules: Counter[str | None] = Counter()
         for name, file, change in structural(seed):
             files = seed.changed(file, change).files()

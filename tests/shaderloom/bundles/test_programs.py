@@ -1,6 +1,7 @@
 """Bundles of models in several stages, beside sessions of the models.
 
-Covers: shaderloom/bundles/program_compile, shaderloom/bundles/program_run, shaderloom/bundles/plans.
+Covers: shaderloom/bundles/program_compile, shaderloom/bundles/program_loop, shaderloom/bundles/program_run,
+shaderloom/bundles/plans.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
+from ...support.bundles import LOOPS, loops_feeds
 from ...support.model_inputs import speech
 from ...support.models import trained_model
 from ...support.programs import BRANCHES, numbers, parse, sparse
@@ -204,6 +206,73 @@ def test_silero_hears_at_both_rates(both):
         assert_alike(sessions, feeds)
     with pytest.raises(shaderloom.InputError, match="for which these shapes do not fit"):
         sessions[0].run(None, {**feeds, "sr": np.array(8000)})
+
+
+# -- loops -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loops(both):
+    ranges = {"k": (0, 40), "iterations of y": (0, 30)}
+    shapes = {"x": (3,), "limit": (), "k": ()}
+    return both(onnx.parser.parse_model(LOOPS), shapes, dynamic={"n": (1, 9)}, ranges=ranges)
+
+
+@pytest.mark.parametrize(("n", "limit", "k"), [(3, 100, 7), (9, 1, 40), (1, 1e6, 1)])
+def test_loops_carry_tensors_and_stack_rows(loops, n, limit, k):
+    outputs = assert_alike(loops, loops_feeds(n, limit, k))
+    assert outputs[4].shape == (k, n)
+    crossings = {crossing.tensor for crossing in loops[0].stats.crossings}
+    assert crossings == {"Loop_0.body/on"}, "what is carried stays on the device"
+
+
+def test_a_loop_without_iterations_gives_what_it_began_with(loops):
+    feeds = loops_feeds(4, 1, 0)
+    y, steps, sums, z, rows, order = loops[0].run(None, feeds)
+    np.testing.assert_array_equal(z, feeds["x"])
+    assert (rows.shape, order.shape, steps, sums.shape) == ((0, 4), (0,), 1, (1,))
+    np.testing.assert_allclose(y, 2 * feeds["x"])
+
+
+def test_loops_end_at_their_ranges(loops):
+    with pytest.raises(shaderloom.InputError, match=r"'iterations of y' is 31 in this run, .* for 0 to 30"):
+        loops[0].run(None, loops_feeds(3, 3e38, 2))
+    with pytest.raises(shaderloom.InputError, match=r"'k' is 41 in this run, .* for 0 to 40"):
+        loops[0].run(None, loops_feeds(3, 1, 41))
+    assert_alike(loops, loops_feeds(3, 1e8, 40))
+
+
+def test_loops_in_loops_with_branches(both):
+    sessions = both(
+        """g (float[4] x, int64 k, int64 m) => (float[4] y) {
+            y = Loop (k, , x) < body = a (int64 i, bool go, float[4] v) => (bool on, float[4] w) {
+                on = Identity(go)
+                w = Loop (m, , v) < body = b (int64 j, bool go2, float[4] u) => (bool on2, float[4] r) {
+                    on2 = Identity(go2)  c = Less(j, i)
+                    r = If (c) < then_branch = s () => (float[4] t) { t = Add(u, x) },
+                                 else_branch = f () => (float[4] t) { t = Mul(u, x) } > } > } > }""",
+        {},
+    )
+    for k, m in ((3, 2), (1, 4), (2, 0)):
+        assert_alike(sessions, {"x": numbers(4), "k": np.array(k), "m": np.array(m)})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("w = Concat<axis = 0>(v, x)", "carries tensors of one shape: 'Loop_0.body/w' is not that of 'Loop_0.body/v'"),
+        ("w = Exp(v) a = Exp(x) s = SequenceConstruct(a)", "SequenceConstruct"),
+    ],
+)
+def test_loops_that_are_refused(tmp_path, body, reason):
+    model = parse("""g (float[n] x, int64 k) => (float[m] y) {
+        y = Loop (k, , x) < body = b (int64 i, bool go, float[p] v) => (bool on, float[q] w) {
+            on = Identity(go) %s } > }""".replace("%s", body))  # fmt: skip
+    with pytest.raises(shaderloom.UnsupportedError, match=reason):
+        compile_bundle(model, tmp_path / "b", shapes=[{"x": (4,), "k": ()}])
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
 def test_a_run_outside_of_a_range_names_it(both):

@@ -1,0 +1,181 @@
+"""A Loop of a program that is compiled ahead of time: its trip count, its body, and what it carries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..compiler.binding.loop_unrolling import body_of
+from ..compiler.ir.constants import TensorSource
+from ..compiler.staging.partial_compile import StageInput
+from ..compiler.staging.program_graph import PendingNode, ProgramScope
+from ..compiler.symbolic import polynomial as ix
+from ..compiler.symbolic.dimensions import serialise
+from ..compiler.symbolic.polynomial import Dim
+from ..execution.program.state import Block
+from ..runtime.bundle.program import CarriedValue, IterateStep, StackedValue, Step
+from ..runtime.plan.dtypes import BOOL, INT64
+from ..runtime.plan.errors import LimitError, ModelError, UnsupportedError
+from ..runtime.plan.plan import MOST_ITERATIONS
+
+#: Carried values have the types that they begin with; rows are copied as whole words
+_WORD = 4
+
+
+class ProgramLoop:
+    """One Loop, with what is known of the ``values`` before it.
+
+    ``unstored`` has the names under which initial values are stored that no step has computed; ``block`` is the body.
+    Raises :class:`UnsupportedError` for a Scan, and for a loop whose first condition is a constant false.
+    """
+
+    def __init__(
+        self, item: PendingNode, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]
+    ) -> None:
+        if item.node.op != "Loop":
+            raise UnsupportedError(f"a bundle has no {item.node.op} of a length that runs decide", origin=item.origin)
+        self._item = item
+        graph = body_of(item.node)
+        self._scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}Loop_{item.origin.index}.body/")
+        self._inputs = [self._scope.qualify(port.name) for port in graph.inputs]
+        self._outputs = [self._scope.qualify(port.name) for port in graph.outputs]
+        trips, condition, *carried = [*item.inputs, *[""] * (2 - len(item.inputs))]
+        self._initial = [name for name in carried if name]
+        if len(self._inputs) != 2 + len(self._initial) or len(self._outputs) < 1 + len(self._initial):
+            raise ModelError("the body of Loop does not fit its operands", origin=item.origin)
+        self.count = self._count(trips, constants, values)
+        self._condition = self._first_condition(condition, constants, values)
+        self._going: str | None = self._outputs[0]
+        self.block = Block(self._scope.prefix, tuple(self._scope.nodes()), tuple(dict.fromkeys(self._outputs)))
+        self.unstored = {
+            name: f"{self._scope.prefix}{name} first"
+            for name in self._initial
+            if name not in values or values[name].static_value is not None
+        }
+
+    def _count(self, name: str, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]) -> Dim | None:
+        """Return the trip count, None for one without bound."""
+        if not name:
+            return None
+        value = values.get(name)
+        elements = constants[name].read() if value is None else value.static_value
+        assert elements is not None, "a trip count is read before its loop"
+        if elements.size != 1:
+            raise ModelError(f"'{name}' is not one element", origin=self._item.origin)
+        (count,) = elements.reshape(-1).tolist()
+        if not isinstance(count, ix.Index):
+            return None if count > MOST_ITERATIONS else max(int(count), 0)
+        if ix.bounds(count)[1] > MOST_ITERATIONS:
+            raise LimitError(
+                f"Loop may have {ix.bounds(count)[1]:,} iterations; a program has {MOST_ITERATIONS:,} at most",
+                origin=self._item.origin,
+                hint="declare a smaller range of its trip count (--range)",
+            )
+        return count
+
+    def _first_condition(
+        self, name: str, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]
+    ) -> str | None:
+        """Return the condition that is read before the first iteration, None where it is known to be true."""
+        if not name:
+            return None
+        value = values.get(name)
+        elements = constants[name].read() if value is None else value.static_value
+        if elements is None:
+            return name
+        if not elements.all():
+            raise UnsupportedError("Loop has a condition that is never true", origin=self._item.origin)
+        return None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the loop has as many iterations as its trip count says, whatever the run."""
+        return self.count is not None and self._condition is None and self._going is None
+
+    @property
+    def most(self) -> int | None:
+        """The most iterations; None for a loop without bound."""
+        return None if self.count is None else ix.bounds(self.count)[1]
+
+    def inside(self, values: Mapping[str, StageInput]) -> dict[str, StageInput]:
+        """Return what is known of the values in the body."""
+        numbers = {self._inputs[0]: StageInput(INT64, ()), self._inputs[1]: StageInput(BOOL, (), np.array(True))}
+        first = [values[self.unstored.get(name, name)] for name in self._initial]
+        carried = {
+            name: StageInput(value.dtype, value.shape, facts=value.facts)
+            for name, value in zip(self._inputs[2:], first)
+        }
+        return {**values, **numbers, **carried}
+
+    def check(self, inside: Mapping[str, StageInput], ends: Sequence[Mapping[str, StageInput]]) -> None:
+        """Check the body's results where it ends, for each of its branches.
+
+        Raises :class:`UnsupportedError` for a carried value of another shape than it began with, and for rows that
+        cannot be stacked by copies.
+        """
+        origin = self._item.origin
+        for end in ends:
+            for name, result in zip(self._inputs[2:], self._outputs[1:]):
+                carried, following = inside[name], end[result]
+                if (carried.dtype, carried.shape) != (following.dtype, following.shape):
+                    raise UnsupportedError(
+                        f"a loop of a bundle carries tensors of one shape: '{result}' is not that of '{name}'",
+                        origin=origin,
+                        tensor=result,
+                    )
+            for row in self._rows:
+                value, first = end[row], ends[0][row]
+                dtype = value.dtype
+                if dtype is None or dtype.itemsize % _WORD or (dtype, value.shape) != (first.dtype, first.shape):
+                    raise UnsupportedError(
+                        f"'{row}' is no row of whole words that is the same in all iterations",
+                        origin=origin,
+                        tensor=row,
+                    )
+        conditions = [end[self._outputs[0]].static_value for end in ends]
+        if all(condition is not None and condition.all() for condition in conditions):
+            self._going = None
+        self._end = ends[0]
+
+    @property
+    def _rows(self) -> list[str]:
+        """The body's values that are stacked."""
+        return self._outputs[1 + len(self._initial) :]
+
+    @property
+    def _results(self) -> list[str]:
+        return [*self._item.outputs, *[""] * (len(self._outputs) - 1 - len(self._item.outputs))]
+
+    def outputs(self, inside: Mapping[str, StageInput], rows: Dim | None) -> dict[str, StageInput]:
+        """Return what is known of the loop's results, whose stacked ones have this many rows."""
+        assert rows is not None, "a loop has a number of iterations"
+        count = len(self._initial)
+        results = {name: inside[own] for name, own in zip(self._results, self._inputs[2:])}
+        for name, row in zip(self._results[count:], self._rows):
+            value = self._end[row]
+            results[name] = StageInput(value.dtype, (rows, *value.shape), facts=value.facts)
+        return {name: value for name, value in results.items() if name}
+
+    def _stacked(self, row: str, result: str) -> StackedValue:
+        value = self._end[row]
+        assert value.dtype is not None, "rows were checked"
+        return StackedValue(row, result, value.dtype.name, tuple(map(serialise, value.shape)))
+
+    def step(self, body: tuple[Step, ...], symbol: str | None) -> IterateStep:
+        """Return the step, whose number of iterations is the size of ``symbol``."""
+        count = len(self._initial)
+        carried = zip(self._inputs[2:], self._initial, self._outputs[1:], self._results)
+        return IterateStep(
+            None if self.count is None else serialise(self.count),
+            symbol,
+            self._condition,
+            self._going,
+            self._inputs[0],
+            tuple(
+                CarriedValue(name, self.unstored.get(initial, initial), following, result or None)
+                for name, initial, following, result in carried
+            ),
+            tuple(self._stacked(row, result) for row, result in zip(self._rows, self._results[count:]) if result),
+            body,
+        )
