@@ -125,8 +125,9 @@ class WgpuEngine:
         """Return whether a run with these ``results`` was calibrated because of them and is to be repeated."""
         if not self.has_halves:
             return False
-        plan = None if self.ran_steps or self.last is None else self.last.text
-        return self.watch.must_repeat(self.calibrate, plan, feeds, targets, results)
+        last = None if self.ran_steps else self.last
+        plan, states = (None, ()) if last is None else (last.text, last.states)
+        return self.watch.must_repeat(self.calibrate, plan, feeds, targets, results, states)
 
     def _run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         shapes = self._shapes_of(feeds)
@@ -178,7 +179,7 @@ class WgpuEngine:
             self.watch.poll()
             if self.watch.waits:
                 return None
-            behind = self.watch.behind
+            behind = partial(self.watch.behind, ready.states)
         start = time.perf_counter()
         results = ready.executor.try_replay(feeds, targets, behind)
         if results is not None:

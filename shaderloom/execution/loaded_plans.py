@@ -23,6 +23,11 @@ class LoadedPlan:
     executor: Executor
     stats: KeyStats
 
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Outputs that begin as inputs, of which the plan writes a part."""
+        return tuple(state.output for state in self.compiled.plan.states)
+
 
 class LoadedPlans:
     """Plans with their executors; the least recently used is evicted, its weights stay.

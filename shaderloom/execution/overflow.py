@@ -4,12 +4,17 @@ Of models that have halves alone: a run of float32 costs nothing.  Arrays that a
 host.  Tensors that stay on the device are looked at there (:mod:`..runtime.execution.finite_scan`): the first run of a
 plan waits for the answer, as it has compiled the plan anyway, and may be repeated.  Of later runs the answer comes
 afterwards, with a warning, and from then on runs wait for it until one was measured.
+
+An output in the memory of an input, of which a run writes a part (a cache in place), is looked at from time to time:
+what one run writes is there for the next ones, and a cache is much more to read than its new rows.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +23,15 @@ from ..model.header import ModelHeader
 from ..notices import notify
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.dispatch import Dispatch
-from ..runtime.execution.finite_scan import ANY_KIND, NOT_A_NUMBER, FiniteScan, ScannedTensor, Suspicion, can_scan
+from ..runtime.execution.finite_scan import (
+    ANY_KIND,
+    INTERVAL,
+    NOT_A_NUMBER,
+    FiniteScan,
+    ScannedTensor,
+    Suspicion,
+    can_scan,
+)
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
 from .resources import DeviceResources
@@ -60,6 +73,8 @@ class OverflowWatch:
         self._allowed: dict[str, int] = {}  #: kinds of elements of outputs for which a calibration has changed nothing
         self._ran: set[str | _Shapes] = set()  #: plans of which a run was looked at
         self._scan: FiniteScan | None = None
+        self._scanned_states = 0.0  #: when caches in place were scanned
+        self._passed: dict[str, weakref.ref[Tensor]] = {}  #: those that runs since then have written
         self._closed = False
         self._lock = threading.RLock()
 
@@ -78,14 +93,17 @@ class OverflowWatch:
         feeds: Mapping[str, Any],
         targets: Mapping[str, Target],
         results: Mapping[str, Any],
+        states: Collection[str] = (),
     ) -> bool:
         """Look at the ``results`` of a run; calibrate if they call for it, and return whether to repeat the run.
 
         That happens once for outputs of one kind: one that is infinite in any plan is not looked at again.  A run that
-        has overwritten an input cannot be repeated.  ``plan`` names the plan that ran, None for a program of several.
+        has overwritten an input cannot be repeated.  ``plan`` names the plan that ran, None for a program of several;
+        ``states`` are outputs of which it writes a part.
         """
         identity = plan or _shapes(feeds)
-        kinds = self._kinds(feeds, results, waits=self.waits or identity not in self._ran)
+        waits = self.waits or identity not in self._ran
+        kinds = self._kinds(feeds, results, () if waits else states, waits=waits)
         self._add(self._ran, identity)
         if not kinds or (_shapes(feeds), kinds) in self._settled:
             return False
@@ -107,7 +125,7 @@ class OverflowWatch:
 
     def after_repetition(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
         """Ask for no further calibration for inputs of these shapes and outputs like the ``results``."""
-        self._settle(feeds, self._kinds(feeds, results, waits=True))
+        self._settle(feeds, self._kinds(feeds, results, (), waits=True))
 
     def _measure(self, calibrate: Calibrate, feeds: Mapping[str, Any]) -> bool:
         self.waits = False
@@ -134,7 +152,9 @@ class OverflowWatch:
             members.clear()
         members.add(element)
 
-    def _kinds(self, feeds: Mapping[str, Any], results: Mapping[str, Any], *, waits: bool) -> _Kinds:
+    def _kinds(
+        self, feeds: Mapping[str, Any], results: Mapping[str, Any], states: Collection[str], *, waits: bool
+    ) -> _Kinds:
         """Return the outputs that are not finite; those on the device only where the run ``waits`` for the answer."""
         results = self._computed(results)
         kinds = _kinds(results)
@@ -142,7 +162,7 @@ class OverflowWatch:
             with self._lock:
                 if waits:
                     self._report(self._look())
-                self._scan_behind(feeds, results)
+                self._scan_behind(feeds, results, states)
                 suspicion = self._look() if waits else None
             if suspicion is not None:
                 kinds |= self._named_kinds(suspicion)
@@ -153,25 +173,27 @@ class OverflowWatch:
     def _computed(self, results: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in results.items() if name in self._outputs}
 
-    def _scan_behind(self, feeds: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    def _scan_behind(self, feeds: Mapping[str, Any], results: Mapping[str, Any], states: Collection[str]) -> None:
         """Scan the results of a run on the device, unless an input from the host says enough."""
         if not all(_is_ordinary(feed) for feed in feeds.values() if not isinstance(feed, Tensor)):
             return
         with self._lock:
             if not self._closed:
-                self._opened().submit(*self._scanned(feeds, results))
+                self._opened().submit(*self._scanned(feeds, results, states))
         for tensor in filter(can_scan, results.values()):
             tensor.watch(self._after_download)
 
-    def behind(self, feeds: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> list[Dispatch] | None:
+    def behind(
+        self, states: Collection[str], feeds: Mapping[str, Tensor], targets: Mapping[str, Tensor]
+    ) -> list[Dispatch] | None:
         """Return the dispatches that scan a repeated run, to be submitted with it; None for nothing to scan.
 
-        Once it was submitted, :meth:`count` follows.
+        ``states`` are those of :meth:`must_repeat`.  Once it was submitted, :meth:`count` follows.
         """
         with self._lock:
             if self._scan is None:  # no run before had an output to scan
                 return None
-            outputs, inputs = self._scanned(feeds, self._computed(targets))
+            outputs, inputs = self._scanned(feeds, self._computed(targets), states)
             return self._scan.dispatches(outputs, inputs) if outputs else None
 
     def count(self) -> None:
@@ -181,15 +203,41 @@ class OverflowWatch:
                 self._scan.count()
 
     def _scanned(
-        self, feeds: Mapping[str, Any], results: Mapping[str, Any]
+        self, feeds: Mapping[str, Any], results: Mapping[str, Any], states: Collection[str]
     ) -> tuple[list[ScannedTensor], list[ScannedTensor]]:
         outputs = {name: value for name, value in results.items() if can_scan(value)}
         written = {tensor._storage.gpu.uid for tensor in outputs.values()}
         inputs = {name: feed for name, feed in feeds.items() if can_scan(feed) and feed._storage.gpu.uid not in written}
+        for name in self._states_to_pass(feeds, outputs, states):
+            self._passed[name] = weakref.ref(outputs.pop(name))
         return (
             [ScannedTensor(self._outputs[name], each, self._allowed.get(name, 0)) for name, each in outputs.items()],
             [ScannedTensor(self._inputs[name], each) for name, each in inputs.items()],
         )
+
+    def _states_to_pass(
+        self, feeds: Mapping[str, Any], outputs: Mapping[str, Tensor], states: Collection[str]
+    ) -> list[str]:
+        """Return the caches in place that need no scan now."""
+        now = time.perf_counter()
+        if not states or now - self._scanned_states >= INTERVAL:
+            self._scanned_states = now
+            self._passed.clear()
+            return []
+        read = {feed._storage.gpu.uid for feed in feeds.values() if can_scan(feed)}
+        return [name for name in states if name in outputs and outputs[name]._storage.gpu.uid in read]
+
+    def _scan_passed(self) -> None:
+        """Scan the caches that runs have written since they were scanned."""
+        tensors = {name: reference() for name, reference in self._passed.items()}
+        self._passed.clear()
+        alive = [
+            ScannedTensor(self._outputs[name], tensor, self._allowed.get(name, 0))
+            for name, tensor in tensors.items()
+            if tensor is not None and can_scan(tensor)
+        ]
+        if alive and not self._closed:
+            self._opened().submit(alive, [])
 
     def _opened(self) -> FiniteScan:
         if self._scan is None:
@@ -205,6 +253,7 @@ class OverflowWatch:
     def finish(self) -> None:
         """Wait for all runs so far and report the suspicious ones."""
         with self._lock:
+            self._scan_passed()
             self._report(self._look())
 
     def close(self) -> None:
@@ -216,6 +265,7 @@ class OverflowWatch:
         """Leave the device: the next run of each plan is the first one on another."""
         with self._lock:
             self._scan = None
+            self._passed.clear()
             self._ran.clear()
 
     def _after_download(self, array: np.ndarray) -> None:

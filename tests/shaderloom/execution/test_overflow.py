@@ -250,3 +250,49 @@ def test_the_elements_of_an_input_are_not_looked_at(device, monkeypatch, locatio
     with opened(model, device, location) as session:
         session.run(None, {"x": LOW})
         assert (1, 4) in seen and (4, 1) not in seen
+
+
+def cached(capacity: int = 6) -> ModelProto:
+    """``new`` is ``past`` with the row ``300 x`` at ``place``, in the memory of ``past`` if a caller binds both."""
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["row"]),
+        helper.make_node("TensorScatter", ["past", "row", "place"], ["new"], axis=1),
+        helper.make_node("Neg", ["x"], ["y"]),
+    ]
+    ports = [info("past", HALF, [1, capacity, 4]), info("x", HALF, [1, 1, 4]), info("place", TensorProto.INT64, [1])]
+    outputs = [info("new", HALF, [1, capacity, 4]), info("y", HALF, [1, 1, 4])]
+    weights = [numpy_helper.from_array(np.array([300], np.float16), "w")]
+    graph = helper.make_graph(nodes, "cached", ports, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+
+
+@pytest.mark.parametrize("ends", ["time", "download"])
+def test_a_cache_in_place_is_looked_at_from_time_to_time(device, monkeypatch, fresh_notices, ends: str) -> None:
+    """Runs that follow at once pass it over, but what they write is found: in time, or by the next download."""
+    scanned: list[list[tuple[int, ...]]] = []
+    dispatches = FiniteScan.dispatches
+
+    def recorded(scan: FiniteScan, outputs: Any, inputs: Any) -> Any:
+        scanned.append([each.tensor.shape for each in outputs])
+        return dispatches(scan, outputs, inputs)
+
+    monkeypatch.setattr(FiniteScan, "dispatches", recorded)
+    monkeypatch.setattr(overflow, "INTERVAL", 1e9)
+    past, x = Tensor.from_numpy(np.zeros((1, 6, 4), np.float16), device), Tensor.from_numpy(ROW[None], device)
+    place, y = Tensor.from_numpy(np.array([2]), device), Tensor.empty((1, 1, 4), np.float16, device)
+    feeds, targets = {"past": past, "x": x, "place": place}, {"new": past, "y": y}
+    with opened(cached(), device) as session:
+        for _ in range(4):
+            session.run(list(targets), feeds, outputs=targets)
+        assert [(1, 6, 4) in shapes for shapes in scanned] == [True, False, False, False]
+        assert all((1, 1, 4) in shapes for shapes in scanned)
+        x.update(ROW[None] * np.float16(1000))  # 300 x is beyond the range
+        session.run(list(targets), feeds, outputs=targets)
+        assert (1, 6, 4) not in scanned[-1]
+        if ends == "time":
+            monkeypatch.setattr(overflow, "INTERVAL", 0.0)
+            session.run(list(targets), feeds, outputs=targets)
+        with pytest.warns(UserWarning, match="output new is not finite"):
+            assert np.isinf(past.numpy()).any()
+        assert (1, 6, 4) in scanned[-1]
