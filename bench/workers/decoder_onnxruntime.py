@@ -63,7 +63,8 @@ def _lazy(ort: Any, session: Any, device: Any, decoder: Decoder, run: Run) -> Ca
         for name, array in run.feeds().items():  # the lengths that come from the mask are computed on the host
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
         names = [port.name for port in session.get_inputs() if port.name.startswith("past.")]
-        caches = {name: on_device(run.cache(decoder)) for name in names}
+        cache = run.cache(decoder)
+        caches = {name: on_device(cache) for name in names}
         for name, value in caches.items():
             binding.bind_ortvalue_input(name, value)
             binding.bind_ortvalue_output(name.replace("past.", "present."), value)
