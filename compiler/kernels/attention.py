@@ -39,7 +39,7 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from ..tuning import attention_tiles
-from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, RowAttention, TileAttention
+from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, RowAttention, StreamAttention, TileAttention
 from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
 from .attention_update import NewRows, find_new_rows
@@ -78,10 +78,11 @@ def _build(context: GroupContext) -> BuiltKernel:
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, **hooks.new_dims, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
-    if isinstance(tile, RowAttention):
+    if not isinstance(tile, TileAttention):
+        is_row = isinstance(tile, RowAttention)
         return context.built(
             Draft(
-                "attention_row",
+                "attention_row" if is_row else "attention_stream",
                 tile,
                 hooks.all(tile),
                 dims=dims,
@@ -91,10 +92,10 @@ def _build(context: GroupContext) -> BuiltKernel:
                 rounds=hooks.rounds(tile),
                 calls=2 * upper_bound(hooks.n_size),
                 flops=flops,
+                features=() if is_row else ("subgroup",),
                 parameters={**hooks.parameters, **hooks.row_parameters(tile)},
             )
         )
-    assert isinstance(tile, TileAttention)
     return context.built(
         Draft(
             "attention_tile",
@@ -153,7 +154,7 @@ class AttentionHooks:
             "ranges": "" if self.attended is None else "shared" if self.queries == 1 else "rows",
         }
 
-    def row_parameters(self, tile: RowAttention) -> dict[str, Any]:
+    def row_parameters(self, tile: RowAttention | StreamAttention) -> dict[str, Any]:
         """Return further parameters of the form for few queries: whether no workgroup has fewer rows than others, and
         how many rows it writes to caches.
         """
@@ -182,14 +183,21 @@ class AttentionHooks:
         if isinstance(tile, TileAttention):
             copies = (tile.queries + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
             return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)
+        new = upper_bound(self.new_dims.get("new", 0))
+        first = sum(-(-new * vectors // tile.threads) for vectors in (self.key_vectors, self.value_vectors))
+        first += tile.rows * -(-self.key_vectors // tile.threads)
+        if isinstance(tile, StreamAttention):
+            return first + -(-keys // tile.tile_keys) + tile.rows * 3 * tile.teams
         slices = max(tile.threads // self.value_vectors, 1)
         highest = tile.rows * (tile.tile_keys if tile.pieces == 1 else 1 + tile.tile_keys // tile.pieces)
         trips = 1 + 2 * -(-tile.tile_keys // tile.threads) + highest + -(-tile.tile_keys // slices)
-        return -(-keys // tile.tile_keys) * trips + tile.rows * (slices + -(-self.key_vectors // tile.threads))
+        return first + -(-keys // tile.tile_keys) * trips + tile.rows * slices
 
     def all(self, tile: attention_tiles.AttentionTile) -> list[Hook]:
         hooks = self._all()
-        if isinstance(tile, RowAttention) and tile.ahead:  # what waits in registers stays packed
+        if isinstance(tile, StreamAttention) or (
+            isinstance(tile, RowAttention) and tile.ahead
+        ):  # what waits in registers stays packed
             hooks = [replace(hook, held=hook.name in ("load_k", "load_v")) for hook in hooks]
         return hooks
 
@@ -333,14 +341,16 @@ class Attention(KernelFamily):
         return Reuse.MANY if reads_many and operand is user.operand(1) else Reuse.ONCE
 
     def may_update(self, context: GroupContext, updates: Sequence[Node]) -> bool:
-        """Return whether the updates are the rows of the queries' tokens, which are few.
+        """Return whether the updates are the rows of the queries' tokens, which are few, and fewer than the cache has.
 
         On a software driver a call costs little, and the kernel could not read caches as long words.
         """
         hooks = AttentionHooks(context)
         few = upper_bound(hooks.queries) <= FEW_ROWS and context.target.uses_workgroup_memory
         caches = hooks.find_caches(updates) if few else None
-        return caches is not None and upper_bound(caches[0].new.shape[2]) <= FEW_ROWS
+        return caches is not None and upper_bound(caches[0].new.shape[2]) <= min(
+            FEW_ROWS, ix.bounds(hooks.n_size)[0] - 1
+        )
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
         """Return the axes to store innermost: elements of values, and of queries and keys the terms of the product."""

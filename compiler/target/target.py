@@ -129,6 +129,7 @@ class Target:
     group_threads: int  #: threads of the smallest workgroup that leaves no lanes idle
     busy_workgroups: int  #: that keep the device busy
     busy_workgroup_threads: int  #: of each, when all they do is read memory
+    neighbours: int  #: threads that follow one another and are surely in one subgroup, a power of two; 0: not known
     has_cheap_barriers: bool  #: whether threads may share a row wherever rows are few
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
     multiplies_bytes: bool  #: whether products of the four bytes of a word take the time of one product

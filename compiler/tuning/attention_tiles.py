@@ -18,6 +18,8 @@ _QUERY_VECTORS, _SOFTWARE_VECTORS = 32, 64
 _ACROSS, _OWN_VECTORS = 8, 2
 #: Vectors of keys that a thread fetches at once, and of values as many
 _FETCHED_VECTORS = 8
+#: Queries that teams of threads have, at most: they keep a sum for each
+_STREAM_ROWS = 4
 #: Bytes of keys and values, counted once for each query, that a GPU's cache delivers in less time than a shared
 #: workgroup takes to compute with them
 _CACHED_BYTES = 16 << 20
@@ -107,7 +109,56 @@ class RowAttention:
         return 16 * vectors + 4 * numbers + 8
 
 
-AttentionTile = TileAttention | RowAttention
+@record
+class StreamAttention:
+    """A workgroup has ``rows`` queries that share keys and values, of which teams of ``across`` threads take ``keys``
+    at a time.
+
+    The threads of a team are neighbours in a subgroup; each has every ``across``-th vector of a key and of a value.
+    ``merged`` neighbouring teams are in one subgroup, too.
+    """
+
+    threads: int
+    rows: int
+    across: int
+    keys: int
+    merged: int = 1
+
+    def __post_init__(self) -> None:
+        if self.threads & (self.threads - 1) or not 8 <= self.threads <= 256:
+            raise ValueError(f"a workgroup of {self.threads} threads")
+        if self.across & (self.across - 1) or not 2 <= self.across <= min(self.threads, 32):
+            raise ValueError(f"{self.across} of {self.threads} threads share a key")
+        if self.merged & (self.merged - 1) or not 1 <= self.merged <= self.teams:
+            raise ValueError(f"{self.merged} of {self.teams} teams in a subgroup")
+        if not 1 <= self.rows <= MOST_ROWS or not 1 <= self.keys <= 8:
+            raise ValueError(f"{self.rows} rows, {self.keys} keys of a thread")
+
+    @property
+    def teams(self) -> int:
+        return self.threads // self.across
+
+    @property
+    def tile_keys(self) -> int:
+        """Keys of all teams at a time."""
+        return self.teams * self.keys
+
+    @property
+    def exchanges(self) -> tuple[int, ...]:
+        """Distances of the threads that exchange their sums, one after another."""
+        return tuple(1 << step for step in range(self.across.bit_length() - 1))
+
+    @property
+    def merges(self) -> tuple[int, ...]:
+        """Distances of the threads of teams that are added, one after another."""
+        return tuple(self.across << step for step in range(self.merged.bit_length() - 1))
+
+    def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
+        ends = self.teams // self.merged
+        return 16 * (self.rows * key_vectors + ends * value_vectors + self.threads) + 8 * ends + 8
+
+
+AttentionTile = TileAttention | RowAttention | StreamAttention
 
 _TILES = (
     TileAttention(4, 16, 8, 32),
@@ -144,9 +195,14 @@ class AttentionProblem:
         """Bytes of the keys and values of one head."""
         return self.n * (self.key_size + self.value_size) * self.element
 
+    @property
+    def is_long(self) -> bool:
+        """Whether keys and values are more than a cache serves each query with."""
+        return self.batch * self.m * self.bytes > _CACHED_BYTES
+
     def rows(self, target: Target) -> int:
         """Return the rows of a workgroup for few queries: those that share keys, unless a cache serves each of them."""
-        if target.uses_workgroup_memory and self.batch * self.m * self.bytes <= _CACHED_BYTES:
+        if target.uses_workgroup_memory and not self.is_long:
             return 1
         most = MOST_ROWS
         if not target.uses_workgroup_memory:  # more queries in registers take it seconds to compile
@@ -161,6 +217,8 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
     candidates: list[AttentionTile]
     if problem.has_few_rows or not target.uses_workgroup_memory:
         candidates = [*_row_tiles(target, problem, *vectors)]
+        streams = _stream_tiles(target, problem, *vectors)
+        candidates = [*streams, *candidates] if problem.is_long else [*candidates, *streams]
     else:
         candidates = [_best_tile(target, problem.batch, problem.m, vectors, memory), *_TILES]
     return [tile for tile in dict.fromkeys(candidates) if tile.workgroup_bytes(*vectors) <= memory] or candidates[:1]
@@ -190,6 +248,27 @@ def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, valu
         for taken in dict.fromkeys((rows, ceil(rows / 2), 1))
         for keys in dict.fromkeys((max(min(_FETCHED_VECTORS // own, 4), 1) if taken == 1 else 1, 2, 1))
         if max(8, value_vectors, across) <= count <= target.max_workgroup_threads
+    ]
+
+
+def _stream_tiles(
+    target: Target, problem: AttentionProblem, key_vectors: int, value_vectors: int
+) -> list[StreamAttention]:
+    """Return forms whose teams exchange sums in subgroups, the best first: none where nothing is known of these."""
+    if not target.uses_workgroup_memory or not target.has_feature("subgroup") or not problem.key_size:
+        return []
+    if problem.key_size % LANES or problem.value_size % LANES:
+        return []
+    rows = ceil(problem.m / ceil(problem.m / _STREAM_ROWS)) if problem.is_long else 1
+    return [
+        StreamAttention(threads, rows, across, keys, target.neighbours // across)
+        for threads in (128, 256)
+        for across in (8, 16, 4)
+        for keys in (2, 4, 1)
+        if across <= target.neighbours
+        and key_vectors % across == value_vectors % across == 0
+        and threads % value_vectors == 0
+        and threads <= target.max_workgroup_threads
     ]
 
 

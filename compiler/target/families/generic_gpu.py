@@ -6,4 +6,4 @@ from dataclasses import replace
 
 from . import nvidia
 
-TARGET = replace(nvidia.TARGET, name="generic GPU", adapters=(), multiplies_bytes=False)
+TARGET = replace(nvidia.TARGET, name="generic GPU", adapters=(), multiplies_bytes=False, neighbours=0)

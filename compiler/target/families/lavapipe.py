@@ -25,6 +25,7 @@ TARGET = Target(
     group_threads=8,
     busy_workgroups=128,
     busy_workgroup_threads=512,
+    neighbours=0,
     has_cheap_barriers=False,
     prefers_long_words=True,
     multiplies_bytes=False,

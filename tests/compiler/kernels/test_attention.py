@@ -66,7 +66,7 @@ def test_forms(device, form: Form, queries: int):
 @pytest.mark.parametrize(("queries", "keys"), [(1, 300), (17, 3), (65, 63)])
 def test_sizes(device, size: int, queries: int, keys: int):
     model, feeds = attention(Form(mask="mn"), batch=1, queries=queries, keys=keys, size=size)
-    check(device, model, feeds, calls=2 if keys * size > 50_000 else 1)  # many keys are split, and merged
+    check(device, model, feeds, calls=2 if keys * size > 19_300 else 1)  # many keys are split, and merged
 
 
 @pytest.mark.parametrize(("size", "value_size"), [(8, 5), (3, 64), (64, 1)])
@@ -181,7 +181,7 @@ def test_rows_without_keys_in_parts(each_device, low: float):
     check(each_device, model, feeds, calls=2)
 
 
-@pytest.mark.parametrize(("keys", "parts"), [(1, 1), (513, 1), (600, 1), (1024, 7), (2049, 10), (9000, 21)])
+@pytest.mark.parametrize(("keys", "parts"), [(1, 1), (513, 1), (600, 1), (1024, 11), (2049, 16), (9000, 32)])
 def test_parts_pay_for_their_call(keys: int, parts: int):
     """The best numbers that were measured for heads of 32 elements; never more workgroups than a GPU runs at once."""
     target = target_of(replace(WEB, kind="discrete"))

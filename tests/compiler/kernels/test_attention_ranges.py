@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from shaderloom.compiler.tuning import attention_tiles
+from shaderloom.compiler.tuning.attention_tiles import StreamAttention
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.golden import check_golden
@@ -151,6 +153,39 @@ def test_new_rows_are_written_by_the_attention_that_reads_them(device, queries: 
                 new = feeds[letter][row].reshape(queries, shared, SIZE).swapaxes(0, 1)
                 np.testing.assert_array_equal(cache[row, :, length - queries : length], new)
                 assert np.isnan(cache[row, :, length:]).all()
+
+
+STREAMS = [
+    (StreamAttention(32, 2, 4, 4, 2), (1, 2), 1, {"shared": 2}),
+    (StreamAttention(64, 4, 2, 1, 4), (41, 27), 2, {"shared": 2}),
+    (StreamAttention(64, 3, 4, 2, 2), (64, 33), 4, {"dtype": np.float16, "shared": 2}),
+    (StreamAttention(64, 4, 4, 1), (64, 3), 1, {"shared": 1, "local_window_size": 7}),
+    (StreamAttention(128, 1, 4, 2), (60, 59), 1, {"dtype": np.float16, "shared": 4}),
+]
+
+
+@pytest.mark.parametrize(("tile", "lengths", "queries", "options"), STREAMS)
+@pytest.mark.parametrize("capacity", [64, pytest.param(9000, marks=pytest.mark.slow)])
+def test_teams_that_exchange_sums(device, monkeypatch, capacity: int, tile, lengths, queries: int, options):
+    """Rows that share keys, ranges, new rows, and parts of which some have no key."""
+    monkeypatch.setattr(attention_tiles, "attention_tiles", lambda target, problem: [tile])
+    model, feeds = cached_attention(lengths, queries, capacity, **options)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    assert plan.kernels[0].template == "attention_stream" and plan.kernels[0].features == ("subgroup",)
+    y, *caches = run_plan(device, plan, model, feeds)
+    atol = 3e-3 if "dtype" in options else 2e-5
+    np.testing.assert_allclose(y, expected(feeds, options["shared"], options.get("local_window_size", -1)), atol=atol)
+    for cache in caches:
+        for row, length in enumerate(lengths):
+            assert np.isfinite(cache[row, :, :length]).all() and np.isnan(cache[row, :, length:]).all()
+
+
+def test_golden_of_teams_that_exchange_sums():
+    """Long caches on a device whose subgroups are known."""
+    profile = replace(WEB, kind="discrete", adapter="NVIDIA", driver="NVIDIA", features=WEB.features | {"subgroup"})
+    model, feeds = cached_attention((70_000,), 1, 70_000, dtype=np.float16, shared=1)
+    plan = compile_for(model, feeds, profile)
+    check_golden("wgsl/attention_stream.wgsl", plan.kernels[0].wgsl)
 
 
 def test_golden_of_an_attention_that_writes_caches():

@@ -1,7 +1,7 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 fn load_part(row: i32, part: i32, step: i32) -> vec4<f32> {
-  return x0[(part * 9 + row * 189 + step)];
+  return x0[(part * 9 + row * 297 + step)];
 }
 fn store(row: i32, step: i32, value: vec4<f32>) {
   y[(row * 8 + step)] = value;
@@ -18,7 +18,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var highest = -3.4028234e38;
   var total = 0.0;
   var sum = vec4<f32>();
-  for (var part = local / 8; part < 21; part += 16) {
+  for (var part = local / 8; part < 33; part += 16) {
     let end = load_part(row, part, 8);
     let most = max(highest, end.x);
     let before = exp(highest - most);

@@ -16,7 +16,7 @@ fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
   return x3[(batch * 8 + n * 16 + step)];
 }
 fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 189 + part * 9 + step)] = value;
+  y[(batch * 297 + part * 9 + step)] = value;
 }
 
 var<workgroup> queries: array<vec4<f32>, 8>;
@@ -35,8 +35,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let team = local / 4;
   let vector = local % 8;
   let slice = local / 8;
-  for (var step = local; step < 8; step += 256) {
-    queries[0 + step] = load_q(batch, m0, step);
+  for (var place = local; place < 8; place += 256) {
+    queries[place] = load_q(batch, m0, place);
   }
   workgroupBarrier();
   let query0_0 = queries[0 + lane + 0];
@@ -45,8 +45,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var total0 = 0.0;
   var sum0 = vec4<f32>();
   let part = i32(group.z);
-  let stop = min((part + 1) * 429, 9000);
-  for (var start = part * 429; start < stop; start += 256) {
+  let stop = min((part + 1) * 273, 9000);
+  for (var start = part * 273; start < stop; start += 256) {
     let n0 = min(start + team, stop - 1);
     let key0_0 = load_k(batch, n0, lane + 0);
     let key0_1 = load_k(batch, n0, lane + 4);
@@ -60,21 +60,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let key3_0 = load_k(batch, n3, lane + 0);
     let key3_1 = load_k(batch, n3, lane + 4);
     let v0 = min(start + slice + 0, stop - 1);
-    let value0 = load_v(batch, v0, vector);
+let value0 = load_v(batch, v0, vector);
     let v1 = min(start + slice + 32, stop - 1);
-    let value1 = load_v(batch, v1, vector);
+let value1 = load_v(batch, v1, vector);
     let v2 = min(start + slice + 64, stop - 1);
-    let value2 = load_v(batch, v2, vector);
+let value2 = load_v(batch, v2, vector);
     let v3 = min(start + slice + 96, stop - 1);
-    let value3 = load_v(batch, v3, vector);
+let value3 = load_v(batch, v3, vector);
     let v4 = min(start + slice + 128, stop - 1);
-    let value4 = load_v(batch, v4, vector);
+let value4 = load_v(batch, v4, vector);
     let v5 = min(start + slice + 160, stop - 1);
-    let value5 = load_v(batch, v5, vector);
+let value5 = load_v(batch, v5, vector);
     let v6 = min(start + slice + 192, stop - 1);
-    let value6 = load_v(batch, v6, vector);
+let value6 = load_v(batch, v6, vector);
     let v7 = min(start + slice + 224, stop - 1);
-    let value7 = load_v(batch, v7, vector);
+let value7 = load_v(batch, v7, vector);
     {
       let part0 = key0_0;
       let part1 = key0_1;

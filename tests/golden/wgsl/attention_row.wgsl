@@ -35,8 +35,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let team = local / 4;
   let vector = local % 8;
   let slice = local / 8;
-  for (var step = local; step < 8; step += 64) {
-    queries[0 + step] = load_q(batch, m0, step);
+  for (var place = local; place < 8; place += 64) {
+    queries[place] = load_q(batch, m0, place);
   }
   workgroupBarrier();
   let query0_0 = queries[0 + lane + 0];
@@ -59,21 +59,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let key3_0 = load_k(batch, n3, lane + 0);
     let key3_1 = load_k(batch, n3, lane + 4);
     let v0 = min(start + slice + 0, stop - 1);
-    let value0 = load_v(batch, v0, vector);
+let value0 = load_v(batch, v0, vector);
     let v1 = min(start + slice + 8, stop - 1);
-    let value1 = load_v(batch, v1, vector);
+let value1 = load_v(batch, v1, vector);
     let v2 = min(start + slice + 16, stop - 1);
-    let value2 = load_v(batch, v2, vector);
+let value2 = load_v(batch, v2, vector);
     let v3 = min(start + slice + 24, stop - 1);
-    let value3 = load_v(batch, v3, vector);
+let value3 = load_v(batch, v3, vector);
     let v4 = min(start + slice + 32, stop - 1);
-    let value4 = load_v(batch, v4, vector);
+let value4 = load_v(batch, v4, vector);
     let v5 = min(start + slice + 40, stop - 1);
-    let value5 = load_v(batch, v5, vector);
+let value5 = load_v(batch, v5, vector);
     let v6 = min(start + slice + 48, stop - 1);
-    let value6 = load_v(batch, v6, vector);
+let value6 = load_v(batch, v6, vector);
     let v7 = min(start + slice + 56, stop - 1);
-    let value7 = load_v(batch, v7, vector);
+let value7 = load_v(batch, v7, vector);
     {
       let part0 = key0_0;
       let part1 = key0_1;

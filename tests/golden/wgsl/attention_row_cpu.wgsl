@@ -32,8 +32,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let team = local;
   let vector = local % 8;
   let slice = local / 8;
-  for (var step = local; step < 8; step += 8) {
-    queries[0 + step] = load_q(batch, m0, step);
+  for (var place = local; place < 8; place += 8) {
+    queries[place] = load_q(batch, m0, place);
   }
   workgroupBarrier();
   let query0_0 = queries[0 + 0];
@@ -97,7 +97,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let count = min(8, stop - start);
       for (var key = slice; key < count; key += 1) {
         let n = start + key;
-        let fetched = load_v(batch, n, vector);
+let fetched = load_v(batch, n, vector);
         let value = fetched;
         let weight0 = powers[0 + key];
         total0 += weight0;

@@ -113,23 +113,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let vector = local % 4;
   let slice = local / 4;
   let new_first = new_begin(batch);
+  let new_count = 2;
+  let cached = select(new_first - 1, new_count, new_first < 1);
   let is_first = group.x == 0 && group.z == 0;
-  for (var place = local; place < 2 * 4; place += 256) {
-    let row = place / 4;
-    let step = place % 4;
-    let value = new_k(batch, row, step);
-    new_keys[place] = value;
-    if (is_first) { store_k(batch, row, step, value); }
-  }
-  for (var place = local; place < 2 * 4; place += 256) {
-    let row = place / 4;
-    let step = place % 4;
-    let value = new_v(batch, row, step);
-    new_values[place] = value;
-    if (is_first) { store_v(batch, row, step, value); }
-  }
-  for (var step = local; step < 4; step += 256) {
-    queries[0 + step] = load_q(batch, m0, step);
+  for (var place = local; place < 4 + new_count * 8; place += 256) {
+    if (place < 4) {
+      queries[place] = load_q(batch, m0, place % 4);
+    } else if (place < 4 + new_count * 4) {
+      let key = place - 4;
+      let value = new_k(batch, key / 4, key % 4);
+      new_keys[key] = value;
+      if (is_first) { store_k(batch, key / 4, key % 4, value); }
+    } else {
+      let element = place - 4 - new_count * 4;
+      let value = new_v(batch, element / 4, element % 4);
+      new_values[element] = value;
+      if (is_first) { store_v(batch, element / 4, element % 4, value); }
+    }
   }
   if (local == 0) {
     span = vec2<i32>(begin0, end0);
@@ -143,54 +143,62 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let stop = keys.y;
   for (var start = keys.x; start < stop; start += 512) {
     let n0 = min(start + team, stop - 1);
-    var key0_0: vec2<u32>;
-    if (n0 < new_first || n0 >= new_first + 2) { key0_0 = load_k(batch, n0, lane + 0); }
-    var key0_1: vec2<u32>;
-    if (n0 < new_first || n0 >= new_first + 2) { key0_1 = load_k(batch, n0, lane + 2); }
+    let is_new_key0 = n0 >= new_first && n0 < new_first + new_count;
+    let at_key0 = select(n0, cached, is_new_key0);
+    let key0_0 = load_k(batch, at_key0, lane + 0);
+    let key0_1 = load_k(batch, at_key0, lane + 2);
     let n1 = min(start + team + 128, stop - 1);
-    var key1_0: vec2<u32>;
-    if (n1 < new_first || n1 >= new_first + 2) { key1_0 = load_k(batch, n1, lane + 0); }
-    var key1_1: vec2<u32>;
-    if (n1 < new_first || n1 >= new_first + 2) { key1_1 = load_k(batch, n1, lane + 2); }
+    let is_new_key1 = n1 >= new_first && n1 < new_first + new_count;
+    let at_key1 = select(n1, cached, is_new_key1);
+    let key1_0 = load_k(batch, at_key1, lane + 0);
+    let key1_1 = load_k(batch, at_key1, lane + 2);
     let n2 = min(start + team + 256, stop - 1);
-    var key2_0: vec2<u32>;
-    if (n2 < new_first || n2 >= new_first + 2) { key2_0 = load_k(batch, n2, lane + 0); }
-    var key2_1: vec2<u32>;
-    if (n2 < new_first || n2 >= new_first + 2) { key2_1 = load_k(batch, n2, lane + 2); }
+    let is_new_key2 = n2 >= new_first && n2 < new_first + new_count;
+    let at_key2 = select(n2, cached, is_new_key2);
+    let key2_0 = load_k(batch, at_key2, lane + 0);
+    let key2_1 = load_k(batch, at_key2, lane + 2);
     let n3 = min(start + team + 384, stop - 1);
-    var key3_0: vec2<u32>;
-    if (n3 < new_first || n3 >= new_first + 2) { key3_0 = load_k(batch, n3, lane + 0); }
-    var key3_1: vec2<u32>;
-    if (n3 < new_first || n3 >= new_first + 2) { key3_1 = load_k(batch, n3, lane + 2); }
+    let is_new_key3 = n3 >= new_first && n3 < new_first + new_count;
+    let at_key3 = select(n3, cached, is_new_key3);
+    let key3_0 = load_k(batch, at_key3, lane + 0);
+    let key3_1 = load_k(batch, at_key3, lane + 2);
     let v0 = min(start + slice + 0, stop - 1);
-    var value0: vec2<u32>;
-    if (v0 < new_first || v0 >= new_first + 2) { value0 = load_v(batch, v0, vector); }
+    let is_new_value0 = v0 >= new_first && v0 < new_first + new_count;
+    let at_value0 = select(v0, cached, is_new_value0);
+let value0 = load_v(batch, at_value0, vector);
     let v1 = min(start + slice + 64, stop - 1);
-    var value1: vec2<u32>;
-    if (v1 < new_first || v1 >= new_first + 2) { value1 = load_v(batch, v1, vector); }
+    let is_new_value1 = v1 >= new_first && v1 < new_first + new_count;
+    let at_value1 = select(v1, cached, is_new_value1);
+let value1 = load_v(batch, at_value1, vector);
     let v2 = min(start + slice + 128, stop - 1);
-    var value2: vec2<u32>;
-    if (v2 < new_first || v2 >= new_first + 2) { value2 = load_v(batch, v2, vector); }
+    let is_new_value2 = v2 >= new_first && v2 < new_first + new_count;
+    let at_value2 = select(v2, cached, is_new_value2);
+let value2 = load_v(batch, at_value2, vector);
     let v3 = min(start + slice + 192, stop - 1);
-    var value3: vec2<u32>;
-    if (v3 < new_first || v3 >= new_first + 2) { value3 = load_v(batch, v3, vector); }
+    let is_new_value3 = v3 >= new_first && v3 < new_first + new_count;
+    let at_value3 = select(v3, cached, is_new_value3);
+let value3 = load_v(batch, at_value3, vector);
     let v4 = min(start + slice + 256, stop - 1);
-    var value4: vec2<u32>;
-    if (v4 < new_first || v4 >= new_first + 2) { value4 = load_v(batch, v4, vector); }
+    let is_new_value4 = v4 >= new_first && v4 < new_first + new_count;
+    let at_value4 = select(v4, cached, is_new_value4);
+let value4 = load_v(batch, at_value4, vector);
     let v5 = min(start + slice + 320, stop - 1);
-    var value5: vec2<u32>;
-    if (v5 < new_first || v5 >= new_first + 2) { value5 = load_v(batch, v5, vector); }
+    let is_new_value5 = v5 >= new_first && v5 < new_first + new_count;
+    let at_value5 = select(v5, cached, is_new_value5);
+let value5 = load_v(batch, at_value5, vector);
     let v6 = min(start + slice + 384, stop - 1);
-    var value6: vec2<u32>;
-    if (v6 < new_first || v6 >= new_first + 2) { value6 = load_v(batch, v6, vector); }
+    let is_new_value6 = v6 >= new_first && v6 < new_first + new_count;
+    let at_value6 = select(v6, cached, is_new_value6);
+let value6 = load_v(batch, at_value6, vector);
     let v7 = min(start + slice + 448, stop - 1);
-    var value7: vec2<u32>;
-    if (v7 < new_first || v7 >= new_first + 2) { value7 = load_v(batch, v7, vector); }
+    let is_new_value7 = v7 >= new_first && v7 < new_first + new_count;
+    let at_value7 = select(v7, cached, is_new_value7);
+let value7 = load_v(batch, at_value7, vector);
     {
       var part0 = unpack_float16_4(key0_0);
-      if (!(n0 < new_first || n0 >= new_first + 2)) { part0 = new_keys[(n0 - new_first) * 4 + lane + 0]; }
+      if (is_new_key0) { part0 = new_keys[(n0 - new_first) * 4 + lane + 0]; }
       var part1 = unpack_float16_4(key0_1);
-      if (!(n0 < new_first || n0 >= new_first + 2)) { part1 = new_keys[(n0 - new_first) * 4 + lane + 2]; }
+      if (is_new_key0) { part1 = new_keys[(n0 - new_first) * 4 + lane + 2]; }
       var product0 = vec4<f32>();
       product0 = fma(query0_0, part0, product0);
       product0 = fma(query0_1, part1, product0);
@@ -198,9 +206,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     {
       var part0 = unpack_float16_4(key1_0);
-      if (!(n1 < new_first || n1 >= new_first + 2)) { part0 = new_keys[(n1 - new_first) * 4 + lane + 0]; }
+      if (is_new_key1) { part0 = new_keys[(n1 - new_first) * 4 + lane + 0]; }
       var part1 = unpack_float16_4(key1_1);
-      if (!(n1 < new_first || n1 >= new_first + 2)) { part1 = new_keys[(n1 - new_first) * 4 + lane + 2]; }
+      if (is_new_key1) { part1 = new_keys[(n1 - new_first) * 4 + lane + 2]; }
       var product0 = vec4<f32>();
       product0 = fma(query0_0, part0, product0);
       product0 = fma(query0_1, part1, product0);
@@ -208,9 +216,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     {
       var part0 = unpack_float16_4(key2_0);
-      if (!(n2 < new_first || n2 >= new_first + 2)) { part0 = new_keys[(n2 - new_first) * 4 + lane + 0]; }
+      if (is_new_key2) { part0 = new_keys[(n2 - new_first) * 4 + lane + 0]; }
       var part1 = unpack_float16_4(key2_1);
-      if (!(n2 < new_first || n2 >= new_first + 2)) { part1 = new_keys[(n2 - new_first) * 4 + lane + 2]; }
+      if (is_new_key2) { part1 = new_keys[(n2 - new_first) * 4 + lane + 2]; }
       var product0 = vec4<f32>();
       product0 = fma(query0_0, part0, product0);
       product0 = fma(query0_1, part1, product0);
@@ -218,9 +226,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     {
       var part0 = unpack_float16_4(key3_0);
-      if (!(n3 < new_first || n3 >= new_first + 2)) { part0 = new_keys[(n3 - new_first) * 4 + lane + 0]; }
+      if (is_new_key3) { part0 = new_keys[(n3 - new_first) * 4 + lane + 0]; }
       var part1 = unpack_float16_4(key3_1);
-      if (!(n3 < new_first || n3 >= new_first + 2)) { part1 = new_keys[(n3 - new_first) * 4 + lane + 2]; }
+      if (is_new_key3) { part1 = new_keys[(n3 - new_first) * 4 + lane + 2]; }
       var product0 = vec4<f32>();
       product0 = fma(query0_0, part0, product0);
       product0 = fma(query0_1, part1, product0);
@@ -265,56 +273,56 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let count = min(512, stop - start);
       if (slice + 0 < count) {
         var value = unpack_float16_4(value0);
-      if (!(v0 < new_first || v0 >= new_first + 2)) { value = new_values[(v0 - new_first) * 4 + vector]; }
+      if (is_new_value0) { value = new_values[(v0 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 0];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 64 < count) {
         var value = unpack_float16_4(value1);
-      if (!(v1 < new_first || v1 >= new_first + 2)) { value = new_values[(v1 - new_first) * 4 + vector]; }
+      if (is_new_value1) { value = new_values[(v1 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 64];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 128 < count) {
         var value = unpack_float16_4(value2);
-      if (!(v2 < new_first || v2 >= new_first + 2)) { value = new_values[(v2 - new_first) * 4 + vector]; }
+      if (is_new_value2) { value = new_values[(v2 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 128];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 192 < count) {
         var value = unpack_float16_4(value3);
-      if (!(v3 < new_first || v3 >= new_first + 2)) { value = new_values[(v3 - new_first) * 4 + vector]; }
+      if (is_new_value3) { value = new_values[(v3 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 192];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 256 < count) {
         var value = unpack_float16_4(value4);
-      if (!(v4 < new_first || v4 >= new_first + 2)) { value = new_values[(v4 - new_first) * 4 + vector]; }
+      if (is_new_value4) { value = new_values[(v4 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 256];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 320 < count) {
         var value = unpack_float16_4(value5);
-      if (!(v5 < new_first || v5 >= new_first + 2)) { value = new_values[(v5 - new_first) * 4 + vector]; }
+      if (is_new_value5) { value = new_values[(v5 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 320];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 384 < count) {
         var value = unpack_float16_4(value6);
-      if (!(v6 < new_first || v6 >= new_first + 2)) { value = new_values[(v6 - new_first) * 4 + vector]; }
+      if (is_new_value6) { value = new_values[(v6 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 384];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);
 }
       if (slice + 448 < count) {
         var value = unpack_float16_4(value7);
-      if (!(v7 < new_first || v7 >= new_first + 2)) { value = new_values[(v7 - new_first) * 4 + vector]; }
+      if (is_new_value7) { value = new_values[(v7 - new_first) * 4 + vector]; }
         let weight0 = powers[0 + slice + 448];
         total0 += weight0;
         sum0 = fma(vec4<f32>(weight0), value, sum0);

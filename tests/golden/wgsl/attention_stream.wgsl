@@ -1,0 +1,469 @@
+@group(0) @binding(0) var<storage, read> x0: array<i32>;
+@group(0) @binding(1) var<storage, read> x1: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> x2: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read> x3: array<vec2<u32>>;
+@group(0) @binding(4) var<storage, read_write> y1: array<vec2<u32>>;
+@group(0) @binding(5) var<storage, read_write> y2: array<vec2<u32>>;
+@group(0) @binding(6) var<storage, read_write> y: array<vec4<f32>>;
+fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
+  let bits = bitcast<vec4<u32>>(x);
+  let magnitude = bits & vec4<u32>(0x7fffffffu);
+  if (max(max(magnitude.x, magnitude.y), max(magnitude.z, magnitude.w)) < 0x477ff000u) {
+    return vec2<u32>(pack2x16float(x.xy), pack2x16float(x.zw));
+  }
+  let beyond = magnitude >= vec4<u32>(0x477ff000u);
+  let inside = select(x, vec4<f32>(0.0), beyond);
+  let limit = select(vec4<u32>(0x7c00u), vec4<u32>(0x7e00u), magnitude > vec4<u32>(0x7f800000u));
+  let special = select(vec4<u32>(0u), limit | ((bits >> vec4<u32>(16u)) & vec4<u32>(0x8000u)), beyond);
+  let low = vec2<u32>(pack2x16float(inside.xy), pack2x16float(inside.zw));
+  return low | vec2<u32>(special.x | (special.y << 16u), special.z | (special.w << 16u));
+}
+fn round_float16_4(x: vec4<f32>) -> vec4<f32> {
+  let bits = bitcast<vec4<u32>>(x);
+  let magnitude = bits & vec4<u32>(0x7fffffffu);
+  let beyond = magnitude >= vec4<u32>(0x477ff000u);
+  let inside = select(x, vec4<f32>(0.0), beyond);
+  let rounded = vec4<f32>(unpack2x16float(pack2x16float(inside.xy)), unpack2x16float(pack2x16float(inside.zw)));
+  let infinite = bitcast<vec4<f32>>((bits & vec4<u32>(0x80000000u)) | vec4<u32>(0x7f800000u));
+  return select(rounded, select(infinite, x, magnitude > vec4<u32>(0x7f800000u)), beyond);
+}
+fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
+fn keys_begin(batch: i32, m: i32) -> i32 {
+  return min(max(0, 0), 70000);
+}
+fn keys_end(batch: i32, m: i32) -> i32 {
+  return max(min(70000, (x0[0] + 1)), 0);
+}
+fn new_k(batch: i32, row: i32, step: i32) -> vec4<f32> {
+  let t1 = unpack_float16_4(x1[step]);
+  return round_float16_4(t1);
+}
+fn store_k(batch: i32, row: i32, step: i32, value: vec4<f32>) {
+  if (((x0[0] >= 0) & (x0[0] <= 69999))) {
+    let i1 = max(min(x0[0], 69999), 0);
+    y1[(i1 * 4 + step)] = pack_float16_4(value);
+  }
+}
+fn new_v(batch: i32, row: i32, step: i32) -> vec4<f32> {
+  let t1 = unpack_float16_4(x2[step]);
+  return round_float16_4(t1);
+}
+fn store_v(batch: i32, row: i32, step: i32, value: vec4<f32>) {
+  if (((x0[0] >= 0) & (x0[0] <= 69999))) {
+    let i1 = max(min(x0[0], 69999), 0);
+    y2[(i1 * 4 + step)] = pack_float16_4(value);
+  }
+}
+fn new_begin(batch: i32) -> i32 {
+  return x0[0];
+}
+fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
+  let t1 = unpack_float16_4(x3[(m * 4 + step)]);
+  return (t1 * vec4<f32>(0.25f));
+}
+fn load_k(batch: i32, n: i32, step: i32) -> vec2<u32> {
+  return y1[(n * 4 + step)];
+}
+fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
+  return product;
+}
+fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
+  return y2[(n * 4 + step)];
+}
+fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
+  y[(m * 230 + part * 5 + step)] = value;
+}
+
+var<workgroup> new_keys: array<vec4<f32>, 4>;
+var<workgroup> new_values: array<vec4<f32>, 4>;
+var<workgroup> queries: array<vec4<f32>, 16>;
+var<workgroup> ends: array<vec2<f32>, 4>;
+var<workgroup> sums: array<vec4<f32>, 16>;
+var<workgroup> shares: array<vec4<f32>, 128>;
+var<workgroup> span: vec2<i32>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let local = i32(index);
+  let batch = i32(group.y);
+  let m0 = i32(group.x) * 4 + 0;
+  let begin0 = keys_begin(batch, m0);
+  let end0 = keys_end(batch, m0);
+  let m1 = i32(group.x) * 4 + 1;
+  let begin1 = keys_begin(batch, m1);
+  let end1 = keys_end(batch, m1);
+  let m2 = i32(group.x) * 4 + 2;
+  let begin2 = keys_begin(batch, m2);
+  let end2 = keys_end(batch, m2);
+  let m3 = i32(group.x) * 4 + 3;
+  let begin3 = keys_begin(batch, m3);
+  let end3 = keys_end(batch, m3);
+let lane = local % 4;
+  let team = local / 4;
+  let new_first = new_begin(batch);
+  let new_count = 1;
+  let cached = select(new_first - 1, new_count, new_first < 1);
+  let is_first = group.x == 0 && group.z == 0;
+  for (var place = local; place < 16 + new_count * 8; place += 128) {
+    if (place < 16) {
+      queries[place] = load_q(batch, m0 + place / 4, place % 4);
+    } else if (place < 16 + new_count * 4) {
+      let key = place - 16;
+      let value = new_k(batch, key / 4, key % 4);
+      new_keys[key] = value;
+      if (is_first) { store_k(batch, key / 4, key % 4, value); }
+    } else {
+      let element = place - 16 - new_count * 4;
+      let value = new_v(batch, element / 4, element % 4);
+      new_values[element] = value;
+      if (is_first) { store_v(batch, element / 4, element % 4, value); }
+    }
+  }
+  if (local == 0) {
+    span = vec2<i32>(begin0, end0);
+  }
+  let keys = workgroupUniformLoad(&span);
+  let query0_0 = queries[0 + lane];
+  var highest0 = -3.4028234e38;
+  var total0 = 0.0;
+  var sum0_0 = vec4<f32>();
+  let query1_0 = queries[4 + lane];
+  var highest1 = -3.4028234e38;
+  var total1 = 0.0;
+  var sum1_0 = vec4<f32>();
+  let query2_0 = queries[8 + lane];
+  var highest2 = -3.4028234e38;
+  var total2 = 0.0;
+  var sum2_0 = vec4<f32>();
+  let query3_0 = queries[12 + lane];
+  var highest3 = -3.4028234e38;
+  var total3 = 0.0;
+  var sum3_0 = vec4<f32>();
+  let part = i32(group.z);
+  let chunk = (max(keys.y - keys.x, 0) + 45) / 46;
+  let stop = min(keys.x + (part + 1) * chunk, keys.y);
+  for (var start = keys.x + part * chunk; start < stop; start += 64) {
+    let n0 = start + team;
+    let row0 = min(n0, stop - 1);
+    let is_new0 = row0 >= new_first && row0 < new_first + new_count;
+    let at0 = select(row0, cached, is_new0);
+    let key0_0 = load_k(batch, at0, lane + 0);
+    let value0_0 = load_v(batch, at0, lane + 0);
+    let n1 = start + team + 32;
+    let row1 = min(n1, stop - 1);
+    let is_new1 = row1 >= new_first && row1 < new_first + new_count;
+    let at1 = select(row1, cached, is_new1);
+    let key1_0 = load_k(batch, at1, lane + 0);
+    let value1_0 = load_v(batch, at1, lane + 0);
+      var part0_0 = unpack_float16_4(key0_0);
+      if (is_new0) { part0_0 = new_keys[(row0 - new_first) * 4 + lane + 0]; }
+    var product0_0 = dot(query0_0, part0_0);
+    var product1_0 = dot(query1_0, part0_0);
+    var product2_0 = dot(query2_0, part0_0);
+    var product3_0 = dot(query3_0, part0_0);
+      var part1_0 = unpack_float16_4(key1_0);
+      if (is_new1) { part1_0 = new_keys[(row1 - new_first) * 4 + lane + 0]; }
+    var product0_1 = dot(query0_0, part1_0);
+    var product1_1 = dot(query1_0, part1_0);
+    var product2_1 = dot(query2_0, part1_0);
+    var product3_1 = dot(query3_0, part1_0);
+    product0_0 += subgroupShuffleXor(product0_0, 1u);
+    product1_0 += subgroupShuffleXor(product1_0, 1u);
+    product2_0 += subgroupShuffleXor(product2_0, 1u);
+    product3_0 += subgroupShuffleXor(product3_0, 1u);
+    product0_1 += subgroupShuffleXor(product0_1, 1u);
+    product1_1 += subgroupShuffleXor(product1_1, 1u);
+    product2_1 += subgroupShuffleXor(product2_1, 1u);
+    product3_1 += subgroupShuffleXor(product3_1, 1u);
+    product0_0 += subgroupShuffleXor(product0_0, 2u);
+    product1_0 += subgroupShuffleXor(product1_0, 2u);
+    product2_0 += subgroupShuffleXor(product2_0, 2u);
+    product3_0 += subgroupShuffleXor(product3_0, 2u);
+    product0_1 += subgroupShuffleXor(product0_1, 2u);
+    product1_1 += subgroupShuffleXor(product1_1, 2u);
+    product2_1 += subgroupShuffleXor(product2_1, 2u);
+    product3_1 += subgroupShuffleXor(product3_1, 2u);
+    let score0_0 = select(-3.4028234e38, score(batch, m0, row0, product0_0), n0 < stop);
+    let score0_1 = select(-3.4028234e38, score(batch, m0, row1, product0_1), n1 < stop);
+    let most0 = max(max(highest0, score0_0), score0_1);
+    let factor0 = exp(highest0 - most0);
+    highest0 = most0;
+    total0 *= factor0;
+    sum0_0 *= factor0;
+    let power0_0 = select(0.0, select(exp(score0_0 - most0), score0_0, (bitcast<u32>(score0_0) & 0x7fffffffu) > 0x7f800000u), n0 < stop);
+    total0 += power0_0;
+    let power0_1 = select(0.0, select(exp(score0_1 - most0), score0_1, (bitcast<u32>(score0_1) & 0x7fffffffu) > 0x7f800000u), n1 < stop);
+    total0 += power0_1;
+    let score1_0 = select(-3.4028234e38, score(batch, m1, row0, product1_0), n0 < stop);
+    let score1_1 = select(-3.4028234e38, score(batch, m1, row1, product1_1), n1 < stop);
+    let most1 = max(max(highest1, score1_0), score1_1);
+    let factor1 = exp(highest1 - most1);
+    highest1 = most1;
+    total1 *= factor1;
+    sum1_0 *= factor1;
+    let power1_0 = select(0.0, select(exp(score1_0 - most1), score1_0, (bitcast<u32>(score1_0) & 0x7fffffffu) > 0x7f800000u), n0 < stop);
+    total1 += power1_0;
+    let power1_1 = select(0.0, select(exp(score1_1 - most1), score1_1, (bitcast<u32>(score1_1) & 0x7fffffffu) > 0x7f800000u), n1 < stop);
+    total1 += power1_1;
+    let score2_0 = select(-3.4028234e38, score(batch, m2, row0, product2_0), n0 < stop);
+    let score2_1 = select(-3.4028234e38, score(batch, m2, row1, product2_1), n1 < stop);
+    let most2 = max(max(highest2, score2_0), score2_1);
+    let factor2 = exp(highest2 - most2);
+    highest2 = most2;
+    total2 *= factor2;
+    sum2_0 *= factor2;
+    let power2_0 = select(0.0, select(exp(score2_0 - most2), score2_0, (bitcast<u32>(score2_0) & 0x7fffffffu) > 0x7f800000u), n0 < stop);
+    total2 += power2_0;
+    let power2_1 = select(0.0, select(exp(score2_1 - most2), score2_1, (bitcast<u32>(score2_1) & 0x7fffffffu) > 0x7f800000u), n1 < stop);
+    total2 += power2_1;
+    let score3_0 = select(-3.4028234e38, score(batch, m3, row0, product3_0), n0 < stop);
+    let score3_1 = select(-3.4028234e38, score(batch, m3, row1, product3_1), n1 < stop);
+    let most3 = max(max(highest3, score3_0), score3_1);
+    let factor3 = exp(highest3 - most3);
+    highest3 = most3;
+    total3 *= factor3;
+    sum3_0 *= factor3;
+    let power3_0 = select(0.0, select(exp(score3_0 - most3), score3_0, (bitcast<u32>(score3_0) & 0x7fffffffu) > 0x7f800000u), n0 < stop);
+    total3 += power3_0;
+    let power3_1 = select(0.0, select(exp(score3_1 - most3), score3_1, (bitcast<u32>(score3_1) & 0x7fffffffu) > 0x7f800000u), n1 < stop);
+    total3 += power3_1;
+      var number0_0 = unpack_float16_4(value0_0);
+      if (is_new0) { number0_0 = new_values[(row0 - new_first) * 4 + lane + 0]; }
+    sum0_0 = fma(vec4<f32>(power0_0), number0_0, sum0_0);
+    sum1_0 = fma(vec4<f32>(power1_0), number0_0, sum1_0);
+    sum2_0 = fma(vec4<f32>(power2_0), number0_0, sum2_0);
+    sum3_0 = fma(vec4<f32>(power3_0), number0_0, sum3_0);
+      var number1_0 = unpack_float16_4(value1_0);
+      if (is_new1) { number1_0 = new_values[(row1 - new_first) * 4 + lane + 0]; }
+    sum0_0 = fma(vec4<f32>(power0_1), number1_0, sum0_0);
+    sum1_0 = fma(vec4<f32>(power1_1), number1_0, sum1_0);
+    sum2_0 = fma(vec4<f32>(power2_1), number1_0, sum2_0);
+    sum3_0 = fma(vec4<f32>(power3_1), number1_0, sum3_0);
+  }
+  {
+    let other = subgroupShuffleXor(highest0, 4u);
+    let most = max(highest0, other);
+    let own = exp(highest0 - most);
+    let theirs = exp(other - most);
+    highest0 = most;
+    total0 = total0 * own + subgroupShuffleXor(total0, 4u) * theirs;
+    sum0_0 = sum0_0 * own + subgroupShuffleXor(sum0_0, 4u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest1, 4u);
+    let most = max(highest1, other);
+    let own = exp(highest1 - most);
+    let theirs = exp(other - most);
+    highest1 = most;
+    total1 = total1 * own + subgroupShuffleXor(total1, 4u) * theirs;
+    sum1_0 = sum1_0 * own + subgroupShuffleXor(sum1_0, 4u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest2, 4u);
+    let most = max(highest2, other);
+    let own = exp(highest2 - most);
+    let theirs = exp(other - most);
+    highest2 = most;
+    total2 = total2 * own + subgroupShuffleXor(total2, 4u) * theirs;
+    sum2_0 = sum2_0 * own + subgroupShuffleXor(sum2_0, 4u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest3, 4u);
+    let most = max(highest3, other);
+    let own = exp(highest3 - most);
+    let theirs = exp(other - most);
+    highest3 = most;
+    total3 = total3 * own + subgroupShuffleXor(total3, 4u) * theirs;
+    sum3_0 = sum3_0 * own + subgroupShuffleXor(sum3_0, 4u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest0, 8u);
+    let most = max(highest0, other);
+    let own = exp(highest0 - most);
+    let theirs = exp(other - most);
+    highest0 = most;
+    total0 = total0 * own + subgroupShuffleXor(total0, 8u) * theirs;
+    sum0_0 = sum0_0 * own + subgroupShuffleXor(sum0_0, 8u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest1, 8u);
+    let most = max(highest1, other);
+    let own = exp(highest1 - most);
+    let theirs = exp(other - most);
+    highest1 = most;
+    total1 = total1 * own + subgroupShuffleXor(total1, 8u) * theirs;
+    sum1_0 = sum1_0 * own + subgroupShuffleXor(sum1_0, 8u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest2, 8u);
+    let most = max(highest2, other);
+    let own = exp(highest2 - most);
+    let theirs = exp(other - most);
+    highest2 = most;
+    total2 = total2 * own + subgroupShuffleXor(total2, 8u) * theirs;
+    sum2_0 = sum2_0 * own + subgroupShuffleXor(sum2_0, 8u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest3, 8u);
+    let most = max(highest3, other);
+    let own = exp(highest3 - most);
+    let theirs = exp(other - most);
+    highest3 = most;
+    total3 = total3 * own + subgroupShuffleXor(total3, 8u) * theirs;
+    sum3_0 = sum3_0 * own + subgroupShuffleXor(sum3_0, 8u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest0, 16u);
+    let most = max(highest0, other);
+    let own = exp(highest0 - most);
+    let theirs = exp(other - most);
+    highest0 = most;
+    total0 = total0 * own + subgroupShuffleXor(total0, 16u) * theirs;
+    sum0_0 = sum0_0 * own + subgroupShuffleXor(sum0_0, 16u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest1, 16u);
+    let most = max(highest1, other);
+    let own = exp(highest1 - most);
+    let theirs = exp(other - most);
+    highest1 = most;
+    total1 = total1 * own + subgroupShuffleXor(total1, 16u) * theirs;
+    sum1_0 = sum1_0 * own + subgroupShuffleXor(sum1_0, 16u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest2, 16u);
+    let most = max(highest2, other);
+    let own = exp(highest2 - most);
+    let theirs = exp(other - most);
+    highest2 = most;
+    total2 = total2 * own + subgroupShuffleXor(total2, 16u) * theirs;
+    sum2_0 = sum2_0 * own + subgroupShuffleXor(sum2_0, 16u) * theirs;
+  }
+  {
+    let other = subgroupShuffleXor(highest3, 16u);
+    let most = max(highest3, other);
+    let own = exp(highest3 - most);
+    let theirs = exp(other - most);
+    highest3 = most;
+    total3 = total3 * own + subgroupShuffleXor(total3, 16u) * theirs;
+    sum3_0 = sum3_0 * own + subgroupShuffleXor(sum3_0, 16u) * theirs;
+  }
+  let place = local % 32;
+  let vector = local % 4;
+  let slice = local / 4;
+  if (place < 4) {
+    ends[local / 32] = vec2<f32>(highest0, total0);
+    sums[local / 32 * 4 + lane + 0] = sum0_0;
+  }
+  workgroupBarrier();
+  var top0 = -3.4028234e38;
+  for (var other = 0; other < 4; other++) {
+    top0 = max(top0, ends[other].x);
+  }
+  var share0 = vec4<f32>();
+  for (var other = slice; other < 4; other += 32) {
+    share0 = fma(vec4<f32>(exp(ends[other].x - top0)), sums[other * 4 + vector], share0);
+  }
+  shares[local] = share0;
+  workgroupBarrier();
+  if (slice == 0) {
+    var all = 0.0;
+    for (var other = 0; other < 4; other++) {
+      all = fma(exp(ends[other].x - top0), ends[other].y, all);
+    }
+    for (var other = 1; other < 32; other++) {
+      share0 += shares[local + other * 4];
+    }
+    store_part(batch, m0, part, vector, share0);
+    if (vector == 0) {
+      store_part(batch, m0, part, 4, vec4<f32>(top0, all, 0.0, 0.0));
+    }
+  }
+  workgroupBarrier();
+  if (place < 4) {
+    ends[local / 32] = vec2<f32>(highest1, total1);
+    sums[local / 32 * 4 + lane + 0] = sum1_0;
+  }
+  workgroupBarrier();
+  var top1 = -3.4028234e38;
+  for (var other = 0; other < 4; other++) {
+    top1 = max(top1, ends[other].x);
+  }
+  var share1 = vec4<f32>();
+  for (var other = slice; other < 4; other += 32) {
+    share1 = fma(vec4<f32>(exp(ends[other].x - top1)), sums[other * 4 + vector], share1);
+  }
+  shares[local] = share1;
+  workgroupBarrier();
+  if (slice == 0) {
+    var all = 0.0;
+    for (var other = 0; other < 4; other++) {
+      all = fma(exp(ends[other].x - top1), ends[other].y, all);
+    }
+    for (var other = 1; other < 32; other++) {
+      share1 += shares[local + other * 4];
+    }
+    store_part(batch, m1, part, vector, share1);
+    if (vector == 0) {
+      store_part(batch, m1, part, 4, vec4<f32>(top1, all, 0.0, 0.0));
+    }
+  }
+  workgroupBarrier();
+  if (place < 4) {
+    ends[local / 32] = vec2<f32>(highest2, total2);
+    sums[local / 32 * 4 + lane + 0] = sum2_0;
+  }
+  workgroupBarrier();
+  var top2 = -3.4028234e38;
+  for (var other = 0; other < 4; other++) {
+    top2 = max(top2, ends[other].x);
+  }
+  var share2 = vec4<f32>();
+  for (var other = slice; other < 4; other += 32) {
+    share2 = fma(vec4<f32>(exp(ends[other].x - top2)), sums[other * 4 + vector], share2);
+  }
+  shares[local] = share2;
+  workgroupBarrier();
+  if (slice == 0) {
+    var all = 0.0;
+    for (var other = 0; other < 4; other++) {
+      all = fma(exp(ends[other].x - top2), ends[other].y, all);
+    }
+    for (var other = 1; other < 32; other++) {
+      share2 += shares[local + other * 4];
+    }
+    store_part(batch, m2, part, vector, share2);
+    if (vector == 0) {
+      store_part(batch, m2, part, 4, vec4<f32>(top2, all, 0.0, 0.0));
+    }
+  }
+  workgroupBarrier();
+  if (place < 4) {
+    ends[local / 32] = vec2<f32>(highest3, total3);
+    sums[local / 32 * 4 + lane + 0] = sum3_0;
+  }
+  workgroupBarrier();
+  var top3 = -3.4028234e38;
+  for (var other = 0; other < 4; other++) {
+    top3 = max(top3, ends[other].x);
+  }
+  var share3 = vec4<f32>();
+  for (var other = slice; other < 4; other += 32) {
+    share3 = fma(vec4<f32>(exp(ends[other].x - top3)), sums[other * 4 + vector], share3);
+  }
+  shares[local] = share3;
+  workgroupBarrier();
+  if (slice == 0) {
+    var all = 0.0;
+    for (var other = 0; other < 4; other++) {
+      all = fma(exp(ends[other].x - top3), ends[other].y, all);
+    }
+    for (var other = 1; other < 32; other++) {
+      share3 += shares[local + other * 4];
+    }
+    store_part(batch, m3, part, vector, share3);
+    if (vector == 0) {
+      store_part(batch, m3, part, 4, vec4<f32>(top3, all, 0.0, 0.0));
+    }
+  }
+}
