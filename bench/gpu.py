@@ -26,7 +26,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "bench"
 #: The name of a part, and the module whose ``measure(arguments, environment)`` returns its results and what is wrong
-PARTS = {"models": "bench.gpu_models_part", "decoders": "bench.gpu_decoders_part"}
+PARTS = {
+    "models": "bench.gpu_models_part",
+    "decoders": "bench.gpu_decoders_part",
+    "int8": "bench.gpu_int8_part",
+}
 
 
 def main() -> None:

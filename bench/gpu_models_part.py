@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,7 @@ TOLERANCE = 1e-3
 
 def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return what was measured, and the models whose outputs are wrong or missing."""
-    measured: dict[str, Any] = {}
-    measured["models"], measured["runtimes"] = _measure_models(arguments, environment)
+    measured = measure_models(_chosen(arguments), TOLERANCE, arguments, environment)
     if not arguments.no_kernels:
         measured["kernels"] = _measure_kernels(environment)
     if not arguments.no_starts:
@@ -35,7 +35,10 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     return measured, [item["model"] for item in measured["models"] if not item["correct"]]
 
 
-def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple[list[Any], dict[str, Any]]:
+def measure_models(
+    models: Iterable[GpuModel], tolerance: float, arguments: argparse.Namespace, environment: dict[str, str]
+) -> dict[str, Any]:
+    """Measure models on every runtime in turns; ``tolerance`` is that of outputs, in relation to the largest."""
     import numpy as np
 
     from bench.gpu_models import fill
@@ -44,18 +47,18 @@ def _measure_models(arguments: argparse.Namespace, environment: dict[str, str]) 
     options = {"gpu_shaderloom": ["--profile"] if arguments.profile else []}
     results = []
     with open_workers(names, environment, options) as workers:
-        for model in _chosen(arguments):
+        for model in models:
             path = fill(model, BUILD / "gpu-models")
             np.savez(BUILD / "inputs.npz", **model.feeds())
             job = {"model": str(path), "torch": model.torch, "inputs": str(BUILD / "inputs.npz")}
             result = take_turns(model.name, job, workers, seconds=arguments.seconds, most=400, rounds=ROUNDS)
-            result["correct"] = result["differences"].get("gpu_shaderloom", math.inf) <= TOLERANCE or (
+            result["correct"] = result["differences"].get("gpu_shaderloom", math.inf) <= tolerance or (
                 "gpu_onnxruntime" not in names or "gpu_shaderloom" not in names
             )
             _refuse_early_returns(result)
             results.append(result)
         facts = {worker.name: worker.facts for worker in workers}
-    return results, facts
+    return {"models": results, "runtimes": facts}
 
 
 def _chosen(arguments: argparse.Namespace) -> list[GpuModel]:

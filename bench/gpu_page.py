@@ -35,6 +35,9 @@ the outputs: *arrays* in host memory, or *tensors* on the device after waiting f
 its own, and they take turns. PyTorch runs the libraries' modules of the same architecture, TF32 off. *Difference* is
 Shaderloom's largest from onnxruntime's CPU provider over the largest output.
 
+Models of 8 bits are what onnxruntime's quantiser makes of the float32 models: static (QDQ, scales of channels) or
+dynamic.
+
 Decoders have weights of 4 bits in blocks of 32, halves as activations, and caches in place; all logits are computed.
 PyTorch's weights are halves. onnxruntime copies its smallest output to the host, as it has no other way to wait.
 """
@@ -136,8 +139,14 @@ def _decoders(measured: Measured) -> str:
     return "\n".join(["### Decoders\n", *_opening(measured), table(heads, rows), closing, *_errors(measured)])
 
 
+def _int8(measured: Measured) -> str:
+    heads = ["model", *COLUMNS.values(), "calls", "difference"]
+    rows = [_row(result) for result in measured["models"]]
+    return "\n".join(["### Models of 8 bits\n", *_opening(measured), table(heads, rows), *_errors(measured)])
+
+
 #: A part of the results -> its text
-PARTS: dict[str, Callable[[Measured], str]] = {"models": _models, "decoders": _decoders}
+PARTS: dict[str, Callable[[Measured], str]] = {"models": _models, "decoders": _decoders, "int8": _int8}
 
 
 def _row(result: dict[str, Any]) -> list[str]:

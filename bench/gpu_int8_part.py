@@ -1,0 +1,21 @@
+"""The part of the GPU benchmarks with models of 8 bits, each beside the float32 model that it was made of."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .gpu_models_part import measure_models
+
+#: Largest difference from onnxruntime's CPU provider, over the largest output: numbers half way between two steps of a
+#: quantised tensor become either, in every layer
+TOLERANCE = 0.05
+
+
+def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Return what was measured, and the models whose outputs are wrong or missing."""
+    from bench.gpu_models import INT8_MODELS
+
+    chosen = [INT8_MODELS[name] for name in arguments.models.split(",") if name in INT8_MODELS]
+    measured = measure_models(chosen or INT8_MODELS.values(), TOLERANCE, arguments, environment)
+    return measured, [item["model"] for item in measured["models"] if not item["correct"]]
