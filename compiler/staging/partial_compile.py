@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -106,26 +107,33 @@ OpenBranch = Callable[[PendingNode, bool], list[PendingNode]]
 Parts = dict[PendingNode, list[PendingNode]]
 
 
+@record
+class StagingContext:
+    """What all stages of a program share.
+
+    ``parts`` keeps what nodes were split into: they are the same nodes then whenever that happens.
+    """
+
+    constants: Mapping[str, TensorSource]
+    limits: Limits
+    open_branch: OpenBranch
+    parts: Parts = field(default_factory=dict)
+
+
 def advance(
     name: str,
     nodes: Sequence[PendingNode],
     inputs: Mapping[str, StageInput],
-    constants: Mapping[str, TensorSource],
-    limits: Limits,
-    open_branch: OpenBranch,
-    *,
-    refused: Mapping[PendingNode, ShaderloomError],
-    waiting: Collection[PendingNode],
-    parts: Parts | None = None,
+    context: StagingContext,
+    refused: Mapping[PendingNode, ShaderloomError] = MappingProxyType({}),
+    waiting: Collection[PendingNode] = (),
 ) -> Advance:
     """Specialise as many of ``nodes`` as possible into a graph called ``name``.
 
-    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  ``parts`` keeps what nodes
-    were split into: they are the same nodes then whenever that happens.  Raises errors that no other provider and no
-    later stage can resolve.
+    ``refused`` and ``waiting`` are nodes that turned out to be so after an earlier attempt.  Raises errors that no
+    other provider and no later stage can resolve.
     """
-    split_nodes = {} if parts is None else parts
-    return _Advancing(name, inputs, constants, limits, open_branch, refused, waiting, split_nodes).run(nodes)
+    return _Advancing(name, inputs, context, refused, waiting).run(nodes)
 
 
 class _Advancing:
@@ -133,19 +141,16 @@ class _Advancing:
         self,
         name: str,
         inputs: Mapping[str, StageInput],
-        constants: Mapping[str, TensorSource],
-        limits: Limits,
-        open_branch: OpenBranch,
+        context: StagingContext,
         refused: Mapping[PendingNode, ShaderloomError],
         waiting: Collection[PendingNode],
-        parts: Parts,
     ) -> None:
-        self.parts = parts
+        self.parts = context.parts
         self.result = Advance(Graph(name), inputs)
-        self.constants = constants
-        self.builder = GraphBuilder(self.result.graph, limits=limits)
+        self.constants = context.constants
+        self.builder = GraphBuilder(self.result.graph, limits=context.limits)
         self.specialiser = Specialiser(self.builder)
-        self.open_branch = open_branch
+        self.open_branch = context.open_branch
         self.refused = refused
         self.waiting = waiting
         self.blocked: set[str] = set()
@@ -357,7 +362,7 @@ def survey(model: ImportedModel, shapes: Mapping[str, tuple[int, ...]], limits: 
     """
     scope = ProgramScope(model.graph)
     inputs = {port.name: StageInput(port.dtype, tuple(shapes[port.name])) for port in model.inputs}
-    reached = advance("main", scope.nodes(), inputs, scope.constants, limits, branch_nodes, refused={}, waiting=())
+    reached = advance("main", scope.nodes(), inputs, StagingContext(scope.constants, limits, branch_nodes))
     errors = {**reached.unknown, **reached.refused}
     for item, error in errors.items():
         error.origin = error.origin or item.origin

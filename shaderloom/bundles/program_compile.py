@@ -16,7 +16,7 @@ import numpy as np
 
 from ..compiler.options import DEFAULT_LIMITS, Limits
 from ..compiler.passes.lowering import CompilationUnit
-from ..compiler.staging.partial_compile import Advance, Parts, StageInput, advance
+from ..compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
 from ..compiler.staging.program_graph import PendingNode, make_node
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import declared_dimension, dimension, serialise
@@ -154,17 +154,8 @@ class ProgramCompiler:
         """Specialise what can be from the ``values`` that the state reads, and ``further`` ones."""
         inputs = {name: values[name] for name in state.live if name in values}
         program = self._program
-        return advance(
-            state.block.name,
-            state.pending,
-            {**inputs, **(further or {})},
-            program.scope.constants,
-            program.limits,
-            program.open_branch,
-            refused=refused,
-            waiting=waiting,
-            parts=self._parts,
-        )
+        context = StagingContext(program.scope.constants, program.limits, program.open_branch, self._parts)
+        return advance(state.block.name, state.pending, {**inputs, **(further or {})}, context, refused, waiting)
 
     def _results(self, block: Block, values: Values) -> tuple[Step, ...]:
         """Return the steps that store outputs of a block which are constants of the model."""

@@ -9,7 +9,7 @@ from typing import Any
 from ...compiler.ir.graph import Value
 from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.control_dependence import deciding_names
-from ...compiler.staging.partial_compile import Advance, Parts, StageInput, advance
+from ...compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
 from ...compiler.staging.program_graph import PendingNode
 from ...compiler.symbolic.polynomial import Undecidable
 from ...model.open_sizes import GeneralisedShape, Key
@@ -118,17 +118,8 @@ class ProgramBuilder:
         refused: Mapping[PendingNode, ShaderloomError],
         waiting: Collection[PendingNode],
     ) -> Advance:
-        return advance(
-            state.block.name,
-            state.pending,
-            inputs,
-            self._scope.constants,
-            self._context.limits,
-            self._context.open_branch,
-            refused=refused,
-            waiting=waiting,
-            parts=self._parts,
-        )
+        context = StagingContext(self._scope.constants, self._context.limits, self._context.open_branch, self._parts)
+        return advance(state.block.name, state.pending, inputs, context, refused, waiting)
 
     def _host_step(self, *actions: HostAction) -> HostStep:
         return HostStep(actions, self._evaluator)

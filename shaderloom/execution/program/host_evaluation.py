@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...compiler.staging.partial_compile import Advance, advance
+from ...compiler.staging.partial_compile import Advance, StagingContext, advance
 from ...compiler.staging.program_graph import PendingNode
 from ...runtime.plan.dtypes import to_border
 from ..steps import Env
@@ -32,11 +32,7 @@ class HostEvaluator:
             "host",
             nodes,
             {name: stage_input(env[name], True) for name in reads},
-            context.scope.constants,
-            context.limits,
-            context.open_branch,
-            refused={},
-            waiting=(),
+            StagingContext(context.scope.constants, context.limits, context.open_branch),
         )
         values: dict[str, np.ndarray] = {}
         for name in names:

@@ -8,7 +8,7 @@ import onnx.parser
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import Limits
 from shaderloom.compiler.reference.interpreter import run_graph
-from shaderloom.compiler.staging.partial_compile import Advance, StageInput, advance
+from shaderloom.compiler.staging.partial_compile import Advance, StageInput, StagingContext, advance
 from shaderloom.compiler.staging.program_graph import ProgramScope, branch_nodes
 from shaderloom.runtime.plan.dtypes import BOOL, FLOAT32, INT64
 
@@ -26,7 +26,7 @@ X = np.linspace(-1, 1, 6, dtype=np.float32)
 def stage(text: str, **operands: StageInput) -> Advance:
     model = load_model(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 18]>' + text).SerializeToString())
     scope = ProgramScope(model.graph)
-    return advance("stage", scope.nodes(), operands, scope.constants, Limits(), branch_nodes, refused={}, waiting=())
+    return advance("stage", scope.nodes(), operands, StagingContext(scope.constants, Limits(), branch_nodes))
 
 
 def operators(nodes) -> list[str]:
