@@ -338,6 +338,7 @@ class Model:
             raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
 
     def close(self) -> None:
+        self._begun = None
         self._cache.finish()
         self.sources.close()
 
