@@ -44,8 +44,13 @@ def refuses(error: Exception, asked: list[object]) -> Any:
 SHAPES = {"x": (2, 3)}
 
 
+def decide(source: Source) -> OnePlanDecision:
+    """The decision of an engine that runs a model in steps where there is one."""
+    return OnePlanDecision(source, has_steps=source.model is not None)
+
+
 def test_one_plan_is_what_the_compiler_makes():
-    decision = OnePlanDecision(Source())
+    decision = decide(Source())
     assert decision.attempt(lambda shapes, feeds: (shapes, feeds), SHAPES, {"x": 1}, has_cpu=False) == (
         SHAPES,
         {"x": 1},
@@ -54,7 +59,7 @@ def test_one_plan_is_what_the_compiler_makes():
 
 @pytest.mark.parametrize("error", [NotKnownError("later"), UnsupportedError("no such operator")])
 def test_a_refusal_is_remembered_for_its_shapes(error):
-    decision, asked = OnePlanDecision(Source()), []
+    decision, asked = decide(Source()), []
     for _ in range(2):
         assert decision.attempt(refuses(error, asked), SHAPES, has_cpu=False) is None
     assert asked == [SHAPES], "the second time nothing is compiled"
@@ -63,7 +68,7 @@ def test_a_refusal_is_remembered_for_its_shapes(error):
 
 @pytest.mark.parametrize("error", [ShapeError("they do not fit"), DeviceLimitError("too large")])
 def test_only_a_cpu_helps_where_the_device_cannot(error):
-    decision = OnePlanDecision(Source())
+    decision = decide(Source())
     with pytest.raises(type(error)):
         decision.attempt(refuses(error, []), SHAPES, has_cpu=False)
     assert decision.attempt(refuses(error, []), SHAPES, has_cpu=True) is None
@@ -71,23 +76,23 @@ def test_only_a_cpu_helps_where_the_device_cannot(error):
 
 def test_a_bundle_has_no_steps():
     with pytest.raises(UnsupportedError):
-        OnePlanDecision(Source(model=None)).attempt(refuses(UnsupportedError("no"), []), SHAPES, has_cpu=True)
+        decide(Source(model=None)).attempt(refuses(UnsupportedError("no"), []), SHAPES, has_cpu=True)
 
 
 def test_other_errors_are_the_caller_s():
     with pytest.raises(InputError):
-        OnePlanDecision(Source()).attempt(refuses(InputError("no such input"), []), SHAPES, has_cpu=True)
+        decide(Source()).attempt(refuses(InputError("no such input"), []), SHAPES, has_cpu=True)
 
 
 def test_a_model_with_refused_nodes_is_never_compiled_as_one():
-    decision, asked = OnePlanDecision(Source(Header(refused=1))), []
+    decision, asked = decide(Source(Header(refused=1))), []
     assert decision.never
     assert decision.attempt(refuses(InputError("compiled"), asked), SHAPES, has_cpu=True) is None
     assert not asked
 
 
 def test_a_model_that_is_never_one_plan_is_not_compiled_for_every_shape():
-    decision, asked = OnePlanDecision(Source()), []
+    decision, asked = decide(Source()), []
     get = refuses(NotKnownError("later"), asked)
     for size in range(20):
         assert decision.attempt(get, {"x": (size,)}, has_cpu=False) is None
@@ -95,7 +100,7 @@ def test_a_model_that_is_never_one_plan_is_not_compiled_for_every_shape():
 
 
 def test_a_limit_of_the_device_says_nothing_of_other_shapes():
-    decision, asked = OnePlanDecision(Source()), []
+    decision, asked = decide(Source()), []
     for size in range(20):
         assert decision.attempt(refuses(DeviceLimitError("large"), asked), {"x": (size,)}, has_cpu=True) is None
     assert len(asked) == 20
@@ -103,7 +108,7 @@ def test_a_limit_of_the_device_says_nothing_of_other_shapes():
 
 def test_so_many_shapes_are_remembered():
     """Of a model that is one plan for some shapes."""
-    decision, asked = OnePlanDecision(Source()), []
+    decision, asked = decide(Source()), []
     assert decision.attempt(lambda shapes, feeds: "plan", SHAPES, has_cpu=False) == "plan"
     get = refuses(NotKnownError("later"), asked)
     for size in range(SEEN_SHAPES):
