@@ -19,6 +19,7 @@ from shaderloom.runtime.plan.device_profile import WEB
 from ...support.golden import check_golden
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
+from ...support.watching import count_outside
 
 SIZE = 16
 
@@ -186,6 +187,13 @@ def test_golden_of_teams_that_exchange_sums():
     model, feeds = cached_attention((70_000,), 1, 70_000, dtype=np.float16, shared=1)
     plan = compile_for(model, feeds, profile)
     check_golden("wgsl/attention_stream.wgsl", plan.kernels[0].wgsl)
+
+
+@pytest.mark.parametrize(("lengths", "queries"), [((1, 5), 1), ((4, 9), 4)])
+def test_no_access_is_outside_a_cache_that_is_written(device, lengths: tuple[int, int], queries: int):
+    model, feeds = cached_attention(lengths, queries, 9, dtype=np.float16)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    assert count_outside(device, plan, model, feeds) == 0
 
 
 def test_golden_of_an_attention_that_writes_caches():

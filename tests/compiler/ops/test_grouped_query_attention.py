@@ -5,9 +5,11 @@ Covers: compiler/ops/microsoft/grouped_query_attention.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -99,6 +101,29 @@ def test_rows_of_different_lengths(
         np.testing.assert_allclose(found[0][row, :valid], expected[0][row, :valid], atol=2e-5)
         for ours, theirs in zip(found[1:], expected[1:]):
             np.testing.assert_allclose(ours[row, :, :length], theirs[row, :, :length], atol=2e-5)
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize(
+    "dynamic", [None, {"total": (1, CAPACITY)}, {"total": (1, CAPACITY), "s": (1, 4)}], ids=["static", "total", "both"]
+)
+def test_few_tokens_of_which_the_attention_writes_the_rows(
+    device, dynamic: dict[str, tuple[int, int]] | None, positions: bool
+) -> None:
+    """On a GPU one kernel turns the new rows, writes and attends them, however many a run has."""
+    profile = replace(device.profile, kind="discrete")
+    for lengths, queries in (((9, 4), 1), ((16, 3), 1), ((4, 4), 4), ((2, 1), 1)):
+        sequence = "s" if dynamic is not None and "s" in dynamic else queries
+        model = onnx.load_from_string(padded_batch(queries=sequence, positions=positions))
+        feeds = feeds_of(lengths, queries, positions=positions)
+        plan = compile_for(model, feeds, profile, dynamic=dynamic)
+        assert any("AppendKeys" in call.label and "SoftmaxProduct" in call.label for call in plan.calls)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        found, expected = run_plan(device, plan, model, feeds), session.run(None, feeds)
+        np.testing.assert_allclose(found[0], expected[0], atol=2e-5)
+        for ours, theirs in zip(found[1:], expected[1:]):
+            for row, length in enumerate(lengths):
+                np.testing.assert_allclose(ours[row, :, :length], theirs[row, :, :length], atol=2e-5)
 
 
 @pytest.mark.parametrize("past", [0, 24])
