@@ -54,6 +54,7 @@ NAVIGATION = {
             "docs/guide/logits",
             "docs/guide/tuning",
             "docs/guide/logging",
+            "docs/guide/production",
         ),
         *("docs/guide/programs", "docs/guide/conformance"),
     ],

@@ -249,6 +249,18 @@ class MemorySharingError(InputError, BufferError):
     remedy = "copy the elements: tensor.numpy()"
 
 
+class MissingEntryError(InputError, RuntimeError):
+    """Options have no configuration entry of a name, for which onnxruntime raises a :class:`RuntimeError`."""
+
+    remedy = "add the entry"
+
+
+class PicklingError(InputError, TypeError):
+    """What holds a device cannot be pickled, for which Python asks for a :class:`TypeError`."""
+
+    remedy = "open it in the process that uses it"
+
+
 class LimitError(ShaderloomError, onnxruntime.RuntimeException):
     """A limit of the device, or a cap set by the caller, would be exceeded."""
 

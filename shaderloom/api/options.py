@@ -15,7 +15,7 @@ from typing import Any
 
 from ..notices import notify
 from ..runtime.plan.dtypes import check_precision
-from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from ..runtime.plan.errors import InputError, MissingEntryError, MissingFileError, ModelError, UnsupportedError
 from .real_onnxruntime import real_onnxruntime
 
 #: Seconds that ``tune=True`` may take for each new shape of the inputs
@@ -272,10 +272,10 @@ def _threads(value: Any) -> int:
         raise InputError(f"a number of threads is an integer, not {value!r}", hint="0 leaves it to the cpu") from None
 
 
-def _no_entry(options: str, key: str, entries: Iterable[str]) -> InputError:
+def _no_entry(options: str, key: str, entries: Iterable[str]) -> MissingEntryError:
     """Return the error for a configuration entry that was asked for and never added."""
     hint = f"the entries are {', '.join(entries)}" if entries else f"add_{options}_config_entry adds one"
-    return InputError(f"the {options} options have no entry '{key}'", hint=hint)
+    return MissingEntryError(f"the {options} options have no entry '{key}'", hint=hint)
 
 
 #: Options whose values are checked when they are set

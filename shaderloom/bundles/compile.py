@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -264,7 +264,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
     return {
         "producer": {"name": "shaderloom", "version": __version__},
         "target": target,
-        "model": asdict(header.metadata),
+        "model": header.metadata.declared(),
         "nodes": header.nodes,
         "inputs": header.inputs,
         "overridable": header.overridable,

@@ -11,7 +11,7 @@ import typer
 from ..check.graph_instance import MAIN_GRAPH, GraphInstance
 from ..runtime.plan.errors import InputError
 from .command import as_command
-from .common import print_json
+from .common import count_text, print_json
 from .options import CompilerOptions, DeviceOption, InputOptions, JsonOption, ModelArgument, OptionGroup
 from .session import make_feeds, open_with_cpu
 from .terminal import echo, progress
@@ -243,8 +243,8 @@ def _print(result: CheckResult, per_node: bool) -> None:
         echo(f"      tensor '{item.tensor}'{_at(item.instance)}: {', '.join(item.origins)}")
     if result.stages is not None:
         echo(
-            f"the model runs in stages: {result.stages} plans"
-            + (f", {result.on_cpu} nodes on the cpu" if result.on_cpu else "")
+            f"the model runs in stages: {count_text(result.stages, 'plan')}"
+            + (f", {count_text(result.on_cpu, 'node')} on the cpu" if result.on_cpu else "")
             + (" (a call is STAGE.CALL)" if result.stages else "")
         )
     count = len(result.rows)
@@ -252,9 +252,11 @@ def _print(result: CheckResult, per_node: bool) -> None:
         echo(f"nothing was compared: {result.against} has no tensor of the model")
         return
     if not result.differing:
-        echo(f"{count} tensors agree with {result.against} on {result.device}")
+        agreeing = "1 tensor agrees" if count == 1 else f"{count} tensors agree"
+        echo(f"{agreeing} with {result.against} on {result.device}")
         return
-    echo(f"{len(result.differing)} of {count} tensors differ from {result.against} on {result.device}")
+    verb = "differs" if count == 1 else "differ"
+    echo(f"{len(result.differing)} of {count_text(count, 'tensor')} {verb} from {result.against} on {result.device}")
     _print_diagnosis(result)
 
 

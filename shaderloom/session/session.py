@@ -33,7 +33,7 @@ from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.checked_operand import INDEX_RANGES
-from ..runtime.plan.errors import ClosedError, InputError, RunError, UnsupportedError
+from ..runtime.plan.errors import ClosedError, InputError, PicklingError, RunError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
 from .index_guard import check_ranges
@@ -373,11 +373,17 @@ class InferenceSession(OrtSession):
         self._async.close()
         self._chain.close()
 
+    def __reduce__(self) -> Any:
+        """Raise :class:`PicklingError`: a session belongs to a device and to its process."""
+        reason = "a session cannot be pickled, or sent to another process: it holds a device"
+        raise PicklingError(reason, hint="send the model's path, and open a session there (docs/guide/production.md)")
+
     def __repr__(self) -> str:
         kind = type(self).__name__
         if not hasattr(self, "_closed"):  # construction has failed
             return f"<{kind} without a model>"
-        model = f"'{self._header.metadata.graph_name}' with {self._header.nodes:,} nodes"
+        nodes = self._header.nodes
+        model = f"'{self._header.metadata.graph_name}' with {nodes:,} {'node' if nodes == 1 else 'nodes'}"
         if self._closed:
             return f"<{kind} of {model}, closed>"
         if self._engine is None:

@@ -386,7 +386,7 @@ def command(device, tmp_path, monkeypatch):
 
 
 def test_command_says_what_agrees(command, tmp_path):
-    assert "1 tensors agree with onnxruntime" in command().output
+    assert "1 tensor agrees with onnxruntime" in command().output
     facts = json.loads(command("--per-node", "--json").stdout)
     assert facts["close"] and len(facts["tensors"]) == 5
     np.savez(tmp_path / "in.npz", x=np.ones((1, 4, 8, 8), np.float32))
