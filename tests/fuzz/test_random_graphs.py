@@ -80,24 +80,25 @@ def test_graphs_on_the_host() -> None:
 @pytest.mark.slow
 @pytest.mark.device
 @pytest.mark.parametrize(
-    ("adapter", "examples", "variants"),
+    ("adapter", "kind", "examples", "variants"),
     [
-        pytest.param("llvmpipe", FIRST // 2, list(REWRITING), id="llvmpipe"),
+        pytest.param("llvmpipe", "", FIRST // 2, list(REWRITING), id="llvmpipe"),
         *(
-            pytest.param("llvmpipe", FIRST // 2 // len(LOWERING), [variant], id=f"llvmpipe, {variant}")
+            pytest.param("llvmpipe", "", FIRST // 2 // len(LOWERING), [variant], id=f"llvmpipe, {variant}")
             for variant in LOWERING
         ),
-        pytest.param("SwiftShader", SECOND, list(VARIANTS), id="SwiftShader"),
+        pytest.param("llvmpipe", "discrete", SECOND, list(REWRITING), id="llvmpipe, kernels of GPUs"),
+        pytest.param("SwiftShader", "", SECOND, list(VARIANTS), id="SwiftShader"),
     ],
 )
-def test_graphs_on_devices(adapter: str, examples: int, variants: list[str]) -> None:
+def test_graphs_on_devices(adapter: str, kind: str, examples: int, variants: list[str]) -> None:
     device = open_adapter(adapter)
 
     @profile(examples)
     @given(random_graphs(), st.sampled_from(variants))
     def check(graph: RandomGraph, variant: str) -> None:
         note(onnx.printer.to_text(graph.model()))
-        compare(graph.outputs, run_on_device(graph, device, VARIANTS[variant]))
+        compare(graph.outputs, run_on_device(graph, device, VARIANTS[variant], kind))
 
     check()
 

@@ -8,6 +8,7 @@ those of a plan); fusion, layouts, memory and WGSL are only in what a device run
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,12 @@ def interpret(graph: RandomGraph, options: dict[str, Any]) -> Results | None:
     return results
 
 
-def run_on_device(graph: RandomGraph, device: Device, options: dict[str, Any]) -> Results:
-    """Results of a device: of one plan with poisoned memory, or of a session where stages are needed."""
+def run_on_device(graph: RandomGraph, device: Device, options: dict[str, Any], kind: str = "") -> Results:
+    """Results of a device: of one plan with poisoned memory, with the kernels for its own or another ``kind`` of
+    devices, or of a session where stages are needed."""
     model = graph.model()
     try:
-        plan = compile_for(model, graph.feeds, device.profile, **options)
+        plan = compile_for(model, graph.feeds, replace(device.profile, kind=kind or device.profile.kind), **options)
     except NotKnownError:
         return run_session(model, graph.feeds, device)
     return run_plan(device, plan, model, graph.feeds)
