@@ -57,12 +57,10 @@ VECTOR = "vec4<f32>"
 def _build(context: GroupContext) -> BuiltKernel:
     """Build the kernel of a SoftmaxProduct with its scores and its fused consumers."""
     hooks = AttentionHooks(context)
-    batch, m, n = (ix.bounds(size)[1] for size in (hooks.batch_size, hooks.m_size, hooks.n_size))
-    groups = hooks.node.attributes.groups
     key = problem_key(
         "attention",
         batch=extent(hooks.batch_size),
-        groups=groups,
+        groups=hooks.node.attributes.groups,
         m=extent(hooks.m_size),
         n=extent(hooks.n_size),
         key=hooks.key_size,
@@ -70,9 +68,9 @@ def _build(context: GroupContext) -> BuiltKernel:
         parts=hooks.parts,
         a=hooks.node.operand(1).dtype.name,
         y=context.group.output.dtype.name,
+        **{name: extent(size) for name, size in hooks.new_dims.items()},
     )
-    element = hooks.node.operand(1).dtype.itemsize
-    problem = AttentionProblem(batch, m, n, hooks.key_size, hooks.value_size, groups, element)
+    problem = hooks.problem(upper_bound(hooks.new_dims.get("new", 0)))
     tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, problem), hooks.rounds)
     tile = context.choose(key, tiles)
     vectors = hooks.key_vectors, hooks.value_vectors
@@ -88,7 +86,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 dims=dims,
                 workgroup=(tile.threads, 1, 1),
                 grid=(ix.ceildiv(hooks.m_size, tile.rows), hooks.batch_size, hooks.parts),
-                workgroup_bytes=tile.workgroup_bytes(*vectors) + hooks.new_bytes,
+                workgroup_bytes=tile.workgroup_bytes(*vectors) + problem.new_bytes,
                 rounds=hooks.rounds(tile),
                 calls=2 * upper_bound(hooks.n_size),
                 flops=flops,
@@ -143,6 +141,12 @@ class AttentionHooks:
     def value_vectors(self) -> int:
         return -(-self.value_size // LANES)
 
+    def problem(self, new: int) -> AttentionProblem:
+        """Return the sizes for tuning, of a kernel that writes ``new`` rows to caches."""
+        batch, m, n = (ix.bounds(size)[1] for size in (self.batch_size, self.m_size, self.n_size))
+        groups, element = self.node.attributes.groups, self.node.operand(1).dtype.itemsize
+        return AttentionProblem(batch, m, n, self.key_size, self.value_size, groups, element, new)
+
     @property
     def parameters(self) -> dict[str, Any]:
         return {
@@ -171,11 +175,6 @@ class AttentionHooks:
     @property
     def new_dims(self) -> dict[str, Dim]:
         return {"new": self.caches[0].new.shape[2]} if self.caches else {}
-
-    @property
-    def new_bytes(self) -> int:
-        """Bytes of workgroup memory that new rows take."""
-        return 16 * upper_bound(self.new_dims.get("new", 0)) * (self.key_vectors + self.value_vectors)
 
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
         """Return the trip count of a thread's loops."""
@@ -348,9 +347,9 @@ class Attention(KernelFamily):
         hooks = AttentionHooks(context)
         few = upper_bound(hooks.queries) <= FEW_ROWS and context.target.uses_workgroup_memory
         caches = hooks.find_caches(updates) if few else None
-        return caches is not None and upper_bound(caches[0].new.shape[2]) <= min(
-            FEW_ROWS, ix.bounds(hooks.n_size)[0] - 1
-        )
+        new = 0 if caches is None else upper_bound(caches[0].new.shape[2])
+        fits = attention_tiles.fits(context.target, hooks.problem(new))
+        return 0 < new <= min(FEW_ROWS, ix.bounds(hooks.n_size)[0] - 1) and fits
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:
         """Return the axes to store innermost: elements of values, and of queries and keys the terms of the product."""

@@ -185,10 +185,16 @@ class AttentionProblem:
     value_size: int
     groups: int = 1
     element: int = 4
+    new: int = 0  #: rows of keys and values that a workgroup computes first, and keeps
 
     @property
     def has_few_rows(self) -> bool:
         return self.m <= FEW_ROWS * self.groups
+
+    @property
+    def new_bytes(self) -> int:
+        """Bytes of workgroup memory that new rows take."""
+        return 16 * self.new * (ceil(self.key_size / LANES) + ceil(self.value_size / LANES))
 
     @property
     def bytes(self) -> int:
@@ -213,7 +219,7 @@ class AttentionProblem:
 def attention_tiles(target: Target, problem: AttentionProblem) -> list[AttentionTile]:
     """Return the form that a rule chooses, then all others that the device can run."""
     vectors = ceil(problem.key_size / LANES), ceil(problem.value_size / LANES)
-    memory = target.limit("max-compute-workgroup-storage-size")
+    memory = target.limit("max-compute-workgroup-storage-size") - problem.new_bytes
     candidates: list[AttentionTile]
     if problem.has_few_rows or not target.uses_workgroup_memory:
         candidates = [*_row_tiles(target, problem, *vectors)]
@@ -222,6 +228,14 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
     else:
         candidates = [_best_tile(target, problem.batch, problem.m, vectors, memory), *_TILES]
     return [tile for tile in dict.fromkeys(candidates) if tile.workgroup_bytes(*vectors) <= memory] or candidates[:1]
+
+
+def fits(target: Target, problem: AttentionProblem) -> bool:
+    """Return whether the device has workgroup memory for some form."""
+    tile = attention_tiles(target, problem)[0]
+    vectors = ceil(problem.key_size / LANES), ceil(problem.value_size / LANES)
+    limit = target.limit("max-compute-workgroup-storage-size")
+    return tile.workgroup_bytes(*vectors) + problem.new_bytes <= limit
 
 
 def _best_tile(target: Target, batch: int, m: int, vectors: tuple[int, int], memory: int) -> TileAttention:

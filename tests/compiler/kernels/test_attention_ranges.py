@@ -5,6 +5,7 @@ Covers: compiler/kernels/attention, compiler/kernels/attention_update, compiler/
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -194,6 +195,16 @@ def test_no_access_is_outside_a_cache_that_is_written(device, lengths: tuple[int
     model, feeds = cached_attention(lengths, queries, 9, dtype=np.float16)
     plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
     assert count_outside(device, plan, model, feeds) == 0
+
+
+@pytest.mark.parametrize("size", [128, 256])
+def test_new_rows_leave_room_for_tiles(monkeypatch, size: int):
+    """Large heads and four new rows: a smaller form, or the rows are written by a call of their own."""
+    monkeypatch.setattr(sys.modules[__name__], "SIZE", size)
+    model, feeds = cached_attention((600, 27), 4, 700, shared=1)
+    plan = compile_for(model, feeds, replace(WEB, kind="discrete"))
+    assert all(kernel.workgroup_bytes <= WEB.limit("max-compute-workgroup-storage-size") for kernel in plan.kernels)
+    assert len(plan.states) == 2
 
 
 def test_golden_of_an_attention_that_writes_caches():
