@@ -79,6 +79,14 @@ def test_a_bundle_has_no_steps():
         decide(Source(model=None)).attempt(refuses(UnsupportedError("no"), []), SHAPES, has_cpu=True)
 
 
+def test_shapes_of_a_bundle_say_nothing_of_others():
+    """Each of its plans and programs is for shapes of its own."""
+    decision, asked = OnePlanDecision(Source(model=None), has_steps=True), []
+    for size in range(5):
+        assert decision.attempt(refuses(NotKnownError("a program"), asked), {"x": (size,)}, has_cpu=False) is None
+    assert len(asked) == 5
+
+
 def test_other_errors_are_the_caller_s():
     with pytest.raises(InputError):
         decide(Source()).attempt(refuses(InputError("no such input"), []), SHAPES, has_cpu=True)
