@@ -56,7 +56,7 @@ NAVIGATION = {
             "docs/guide/logging",
             "docs/guide/production",
         ),
-        *("docs/guide/programs", "docs/guide/conformance"),
+        *("docs/guide/programs", "docs/guide/pytorch-models", "docs/guide/conformance"),
     ],
     "Reference": [
         f"docs/reference/{name}" for name in ("sessions", "tensors", "devices", "operators", "errors", "cli")

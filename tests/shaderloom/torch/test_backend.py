@@ -5,6 +5,7 @@ shaderloom/torch/graph_views.py.
 """
 
 import copy
+import importlib.metadata
 
 import pytest
 
@@ -168,6 +169,19 @@ def test_modules_that_share_a_graph_have_their_own_weights(compiled, graphs):
         for _ in range(2):
             for layer, other in zip(layers, eager):
                 torch.testing.assert_close(apply(layer, x), other(x).relu())
+
+
+def test_the_installed_package_has_a_backend_of_this_name(compiled):
+    names = [entry.name for entry in importlib.metadata.entry_points(group="torch_dynamo_backends")]
+    if "shaderloom" not in names:
+        pytest.skip("the package is not installed here")
+    module = torch.nn.Linear(8, 8).eval()
+    x = torch.randn(4, 8)
+    before = compiled_graphs()
+    with torch.inference_mode():
+        result = torch.compile(module, backend="shaderloom", options={"cache": False, "fallback": False})(x)
+        torch.testing.assert_close(result, module(x))
+    assert [graph.runs for graph in compiled_graphs() if graph not in before] == [1]
 
 
 def test_training_raises_at_once(compiled, graphs):

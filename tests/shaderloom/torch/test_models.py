@@ -1,4 +1,4 @@
-"""Models of transformers as sessions and under ``torch.compile``: three in all tests, the whole zoo in a soak.
+"""Models of transformers as sessions and under ``torch.compile``: three in all tests, the others in a soak.
 
 Covers: shaderloom/torch.
 """
@@ -9,21 +9,26 @@ pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
 pytest.importorskip("transformers")
 
-from . import zoo  # imports torch
+from ...pytorch_zoo import comparing, example, of_transformers  # import torch
 
 MODELS = [
     pytest.param(name, marks=pytest.mark.slow if name in ("bert", "gpt2", "vit") else pytest.mark.soak)
-    for name in zoo.ZOO
+    for name in of_transformers.SMALL_MODELS
 ]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_session_is_equal_to_eager(name, device):
-    assert zoo.compare_session(name, device).difference <= zoo.TOLERANCE
+@pytest.fixture
+def model(request):
+    return example.make(of_transformers.SMALL_MODELS[request.param])
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_compiled_model_is_equal_to_eager_and_runs_on_the_device(name, device):
-    compared = zoo.compare_compiled(name, device)
-    assert compared.difference <= zoo.TOLERANCE
-    assert compared.runs_on == "1 of 1 graphs"
+@pytest.mark.parametrize("model", MODELS, indirect=True)
+def test_a_session_is_equal_to_eager(model, device):
+    assert comparing.compare_session(model, device).is_right
+
+
+@pytest.mark.parametrize("model", MODELS, indirect=True)
+def test_a_compiled_model_is_equal_to_eager_and_runs_on_the_device(model, device):
+    compared = comparing.compare_compiled(model, device)
+    assert compared.is_right
+    assert (compared.graphs, compared.on_device, compared.reason) == (1, 1, "")
