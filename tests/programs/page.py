@@ -46,7 +46,7 @@ def write(programs: Sequence[Program], results: Mapping[str, Result], device: st
 def _row(program: Program, result: Result | None) -> str:
     package = program.packages[0] if program.packages else program.name
     if result is None:
-        return f"| {package} | {program.task} | not run: {program.left_out} | | | |\n" if program.left_out else ""
+        return ""
     seen = "the same" if not result.fault else result.fault.replace("|", "\\|")
     times = [f"{first:.1f} / {again:.2f}" for first, again in (result.theirs, result.ours)]
     return f"| {package} | {program.task} | {seen} | {result.on_cpu or ''} | {' | '.join(times)} |\n"

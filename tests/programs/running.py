@@ -37,8 +37,6 @@ class Program:
     packages: tuple[str, ...]
     light: bool = False
     tolerance: float = TOLERANCE
-    #: why the job cannot be run here; such a program is listed and not run
-    left_out: str = ""
 
 
 @dataclass(frozen=True)
