@@ -72,7 +72,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     )
     problem = hooks.problem(upper_bound(hooks.new_dims.get("new", 0)))
     tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, problem), hooks.rounds)
-    tile = context.choose(key, tiles)
+    tile = context.choose(key, tiles, rows=hooks.m_size)
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, **hooks.new_dims, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])

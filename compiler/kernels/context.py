@@ -14,6 +14,8 @@ from ..compilation import Compilation
 from ..ir.graph import Node, Value
 from ..ops.registry import Registry, registry
 from ..symbolic import expr as ex
+from ..symbolic import polynomial as ix
+from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import Candidate, Decision
 from . import loop_trips
 from .device_limits import check_limits, check_trips
@@ -22,6 +24,9 @@ from .groups import Group
 from .operand_names import renamed, stored_expressions
 from .operands import OperandReader
 from .results import ResultWriter
+
+#: Rows up to which a tile is fitted to their number; of more, tiles of any height leave little over
+FEW_ROWS = 64
 
 
 class GroupContext:
@@ -55,9 +60,15 @@ class GroupContext:
         key: str,
         candidates: Sequence[Candidate],
         cost: Callable[[Candidate], float | None] | None = None,
+        rows: Dim = 0,
     ) -> Candidate:
-        """Return the configuration for the problem ``key`` among ``candidates``, the best by ``cost`` first."""
+        """Return the configuration for the problem ``key`` among ``candidates``, the best by ``cost`` first.
+
+        ``rows`` are results of which a thread or a workgroup computes several: too many where there are few.
+        """
         chosen = self.choices.choose(key, candidates, cost=cost)
+        if ix.bounds(rows)[0] <= FEW_ROWS:
+            self.choices.tiled |= ix.variables(rows)
         self._decisions[key] = self.choices.decisions[key]
         return chosen
 

@@ -17,6 +17,7 @@ from ..precision.declared_halves import declare_storage, restore_halves, widen_h
 from ..precision.float16_storage import store_halves
 from ..precision.wide_tensors import widen_tensors
 from ..rewriting.rules import Rule, apply_rules
+from ..symbolic.dimensions import dimension_variable
 from . import (
     attention,
     byte_convolutions,
@@ -179,6 +180,7 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
             decisions=tuple(decision.facts() for decision in decisions),
             precision=_precision_facts(lowering),
             declares_halves=lowering.declares_halves,
+            tiled=_tiled(lowering, compilation),
         ),
         notes=replace(
             plan.notes,
@@ -189,6 +191,13 @@ def _plan(lowering: Lowering, compilation: Compilation) -> int:
         ),
     )
     return len(plan.calls)
+
+
+def _tiled(lowering: Lowering, compilation: Compilation) -> tuple[str, ...]:
+    """Return the symbols to whose ranges tiles were fitted."""
+    symbols = lowering.unit.symbols
+    names = {dimension_variable(symbol.name, symbol.low, symbol.step): symbol.name for symbol in symbols}
+    return tuple(name for variable, name in names.items() if variable in compilation.choices.tiled)
 
 
 def _precision_facts(lowering: Lowering) -> PrecisionFacts | None:

@@ -126,6 +126,7 @@ class Target:
     max_loop_trips: int | None  #: trips of all loops of a thread, after which its results are wrong; None: no limit
     #: runs within which a kernel that takes longer to compile must have paid; 0: compile times do not count
     repaid_runs: int
+    repaid_range_runs: int  #: the same of a kernel for a range of sizes, which is compiled once for all
     group_threads: int  #: threads of the smallest workgroup that leaves no lanes idle
     busy_workgroups: int  #: that keep the device busy
     busy_workgroup_threads: int  #: of each, when all they do is read memory

@@ -98,6 +98,7 @@ class Choices:
     def __init__(self, records: Mapping[str, TuningRecord] | None = None) -> None:
         self._records = records or {}
         self.decisions: dict[str, Decision] = {}  #: by key, in the order of the questions
+        self.tiled: set[str] = set()  #: variables of sizes of few rows, to whose ranges configurations were fitted
 
     def choose(
         self,

@@ -161,7 +161,7 @@ class ElementTile:
 class Problem:
     """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix, of words of four bytes or of floats.
 
-    Sizes of dynamic dimensions are their upper bounds.
+    Sizes of dynamic dimensions are their upper bounds; ``is_range`` says whether there are any.
     """
 
     m: int
@@ -169,6 +169,11 @@ class Problem:
     k: int
     batch: int = 1
     words: bool = False
+    is_range: bool = False
+
+    def repaid_runs(self, target: Target) -> int:
+        """Return the runs that repay the compilation of a kernel."""
+        return target.repaid_range_runs if self.is_range else target.repaid_runs
 
     def workgroups(self, tile: SharedTile) -> int:
         """Return the number of workgroups with a tile each."""
@@ -196,7 +201,7 @@ def _register_cost(problem: Problem, tile: RegisterTile, target: Target, costs: 
     loads = tile.rows / LANES + tile.columns
     step = loads * each.load + tile.rows * tile.columns * each.multiply
     run = groups * (step * problem.k + costs.start) / costs.cores
-    return target.repaid_runs * run + each.compile_accumulator * tile.rows * tile.columns
+    return problem.repaid_runs(target) * run + each.compile_accumulator * tile.rows * tile.columns
 
 
 def _register_tiles(problem: Problem, group: int, most: int) -> Iterator[RegisterTile]:
@@ -223,7 +228,7 @@ def _subgroup_cost(problem: Problem, tile: SubgroupTile, target: Target, costs: 
     multiplies = tile.rows * tile.columns
     step = loads * each.load + LANES * multiplies * each.multiply
     run = subgroups * (step * problem.k / LANES + costs.start) / min(costs.cores, subgroups)
-    return target.repaid_runs * run + each.compile_load * loads + each.compile_multiply * multiplies
+    return problem.repaid_runs(target) * run + each.compile_load * loads + each.compile_multiply * multiplies
 
 
 def _subgroup_tiles(problem: Problem, subgroup: int, most: int) -> Iterator[SubgroupTile]:

@@ -143,6 +143,8 @@ class PlanFacts:
     #: None for a plan in full precision, but for stages of a model that declares halves
     precision: PrecisionFacts | None = None
     declares_halves: bool = False  #: the model declares some of its tensors float16
+    #: dynamic dimensions of few rows, to whose ranges tiles were fitted: other ranges have faster plans of their own
+    tiled: tuple[str, ...] = ()
 
     def result(self, call: int) -> TensorFacts:
         """Return the main result of a call."""

@@ -9,6 +9,7 @@ from ..model.feeds import ShapeKey, is_dimension_name
 from ..model.header import ModelHeader
 from ..model.open_sizes import Key, SizeHistory
 from ..model.size_memory import SizeMemory
+from ..runtime.plan.plan import Plan
 
 #: The identity of the inputs' history among those of a model
 INPUTS = "inputs"
@@ -41,9 +42,9 @@ class OpenShapes:
         general = self._history.generalise(_describe(key))
         return None if general is None else key.open(general)
 
-    def note(self, key: ShapeKey, used: ShapeKey) -> None:
-        """Record that ``key`` has got the plan of ``used``: itself, or a range."""
-        self._memory.note(INPUTS, _describe(key), used.opened)
+    def note(self, key: ShapeKey, used: ShapeKey, plan: Plan) -> None:
+        """Record that ``key`` has got the ``plan`` of ``used``: itself, or a range."""
+        self._memory.note(INPUTS, _describe(key), used.opened, plan.facts.tiled)
 
     def refuse(self, key: ShapeKey, proposed: ShapeKey, error: Exception) -> None:
         """Record that there is no plan for what :meth:`propose` has returned for ``key``."""

@@ -50,7 +50,7 @@ class ShapePlans:
             except (LimitError, ShapeError, UnsupportedError) as error:
                 opened.refuse(key, proposed, error)
             else:
-                opened.note(key, proposed)
+                opened.note(key, proposed, ready.compiled.plan)
         return ready or self._load_own(key, shapes, feeds)
 
     def own(self, key: ShapeKey, shapes: Shapes, feeds: Mapping[str, Feed] | None) -> LoadedPlan:
@@ -60,7 +60,7 @@ class ShapePlans:
     def _load_own(self, key: ShapeKey, shapes: Shapes, feeds: Mapping[str, Feed] | None) -> LoadedPlan:
         ready = self._load(key, shapes, feeds)
         if self._open_shapes is not None:
-            self._open_shapes.note(key, key)
+            self._open_shapes.note(key, key, ready.compiled.plan)
         return ready
 
     def _load(self, key: ShapeKey, shapes: Shapes, feeds: Mapping[str, Feed] | None) -> LoadedPlan:

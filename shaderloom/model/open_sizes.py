@@ -5,7 +5,8 @@ A :class:`SizeHistory` remembers the sizes that plans were compiled for: those o
 in, such as the number of non-zero elements.  At the third different size, the sizes that differ become dimensions of a
 plan, as if they had been declared dynamic, within the range of :mod:`.served_sizes`; the plans of the sizes before
 stay.  Sizes whose differences are constant share one symbol: a loop-carried tensor and a mask that is one longer still
-match.  From then on a size outside of all ranges gets the next one at once.
+match.  From then on a size outside of all ranges gets the next one at once.  Ranges of a model's inputs are narrow at
+first; where a plan shows that no tile of a product follows from a size, further ranges of it are wide.
 
 Sessions use it for the inputs of a model that is one plan, programs for each of their stages.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from ..runtime.plan.plan import Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
-from .served_sizes import LOW, served_with
+from .served_sizes import LOW, TILED, served_with
 
 if TYPE_CHECKING:
     from ..compiler.symbolic.polynomial import Dim
@@ -85,8 +86,8 @@ class GeneralisedShape:
 
     @property
     def places(self) -> frozenset[tuple[ValueAxis, int]]:
-        """The open axes, each with the least size of its range before steps."""
-        return frozenset((place, served_with(size.symbol.low).low) for place, size in self.sizes.items())
+        """The open axes, each with the least size of the wide range that has its range."""
+        return frozenset((place, served_with(size.symbol.low, tiled=False).low) for place, size in self.sizes.items())
 
     @property
     def is_possible(self) -> bool:
@@ -110,6 +111,16 @@ class GeneralisedShape:
         return tuple(
             (name, (*_kind(described), *self.replaced(name, key_sizes[name])) if name in key_sizes else described)
             for name, described in key
+        )
+
+    def frame(self, key: Key) -> str:
+        """Return a digest of ``key`` with names in place of open sizes, the same for all ranges of these."""
+        sizes = _sizes(key)
+        return _digest(
+            tuple(
+                (name, (*_kind(described), *map(str, self.replaced(name, sizes[name])))) if name in sizes else described
+                for name, described in key
+            )
         )
 
     def replaced(self, name: str, sizes: Sequence[int]) -> tuple[int | SymbolicSize, ...]:
@@ -152,6 +163,7 @@ class SizeHistory:
     """
 
     names: Mapping[ValueAxis, str] = field(default_factory=dict)
+    narrow: bool = True  #: whether ranges are narrow until it is known that wide ones serve as well
     plans: list[CompiledSizes] = field(default_factory=list)
     generals: list[GeneralisedShape] = field(default_factory=list)  #: newest first
     range_keys: list[str] = field(default_factory=list)  #: digests of the keys of their plans
@@ -159,6 +171,8 @@ class SizeHistory:
     elements: bool = True
     #: for axes that were opened in vain, each with the least size of the range, the number of :data:`STEPS` tried
     refused: dict[frozenset[tuple[ValueAxis, int]], int] = field(default_factory=dict)
+    #: symbols that get wide ranges, since a narrow one was refused, or its plan not fitted to it: frame of keys, name
+    wide: list[tuple[str, str]] = field(default_factory=list)
 
     def general_keys(self, key: Key) -> Iterator[Key]:
         """Yield the keys of the plans of open sizes that cover ``key``, the newest first."""
@@ -180,7 +194,9 @@ class SizeHistory:
             return None
         groups = _groups(now, history)
         for chosen in (groups, *([group] for group in groups if len(groups) > 1)):
-            attempts = [self._opened(chosen, step) for step in STEPS] if chosen else []
+            attempts = [self._opened(chosen, step, key) for step in STEPS] if chosen else []
+            if attempts and any(symbol.low == symbol.high for symbol in attempts[0].symbols):
+                continue
             for tried in range(self._first_attempt(attempts[0]) if attempts else 0, len(attempts)):
                 attempt, places = attempts[tried], attempts[0].places
                 if attempt.is_possible and attempt not in attempts[:tried]:
@@ -202,11 +218,21 @@ class SizeHistory:
         in_vain = sum({axis for axis, _ in places} == axes for places in refused)
         return len(STEPS) if in_vain >= REFUSED_RANGES else tried
 
-    def _opened(self, groups: Sequence[_Group], largest_step: int) -> GeneralisedShape:
-        sizes: dict[ValueAxis, SymbolicSize] = {}
-        for group in groups:
-            sizes.update(group.opened(largest_step, self._symbol_name(group, sizes)))
-        return GeneralisedShape(sizes)
+    def _opened(self, groups: Sequence[_Group], largest_step: int, key: Key) -> GeneralisedShape:
+        """Return the sizes of groups as symbols: with steps, and where it is known to serve as well, in wide ranges."""
+
+        def opened(wide: Collection[str] | None) -> GeneralisedShape:
+            sizes: dict[ValueAxis, SymbolicSize] = {}
+            for group in groups:
+                name = self._symbol_name(group, sizes)
+                sizes.update(group.opened(largest_step, name, tiled=wide is not None and name not in wide))
+            return GeneralisedShape(sizes)
+
+        widest = opened(None)
+        frame = widest.frame(key)
+        if largest_step > 1 or not self.narrow:
+            return widest
+        return opened({name for of, name in self.wide if of == frame})
 
     def _symbol_name(self, group: _Group, others: Mapping[ValueAxis, SymbolicSize]) -> str:
         """Return the name of a group's dimension in the model, or else its first axis."""
@@ -215,9 +241,14 @@ class SizeHistory:
         taken = {size.symbol.name for size in others.values()}
         return f"{name}[{position}]" if wanted in taken else wanted
 
-    def note(self, key: Key, general: GeneralisedShape | None = None) -> None:
-        """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own."""
+    def note(self, key: Key, general: GeneralisedShape | None = None, tiled: Collection[str] = ()) -> None:
+        """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own.
+
+        ``tiled`` are the symbols to whose ranges its kernels are fitted (:attr:`PlanFacts.tiled`).
+        """
         if general is not None:
+            narrow = [symbol.name for symbol in general.symbols if symbol.high <= TILED[-1]]
+            self._widen(general.frame(key), (name for name in narrow if name not in tiled))
             self.generals = [general, *(other for other in self.generals if other != general)][:RANGES]
             self.range_keys = [*self.range_keys[1 - RANGE_KEYS :], _digest(general.key(key))]
         plan = CompiledSizes(_frame(key, self.elements), _sizes(key, self.elements), general is None)
@@ -227,6 +258,12 @@ class SizeHistory:
         """Record that no plan is possible for the sizes that :meth:`generalise` gave for ``key``."""
         self.generals = [other for other in self.generals if other != general]
         self.refused[general.places] = self.refused.get(general.places, 0) + 1
+        self._widen(general.frame(key), (symbol.name for symbol in general.symbols))
+
+    def _widen(self, frame: str, names: Iterable[str]) -> None:
+        """Record the symbols whose next ranges are wide, for keys of a frame."""
+        wide = dict.fromkeys((frame, name) for name in names)
+        self.wide = [*(pair for pair in self.wide if pair not in wide), *wide][-RANGE_KEYS:]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -235,6 +272,7 @@ class SizeHistory:
             "range_keys": self.range_keys,
             "elements": self.elements,
             "refused": [[sorted(places), tried] for places, tried in self.refused.items()],
+            "wide": list(self.wide),
         }
 
     def restore(self, data: Any) -> None:
@@ -250,10 +288,11 @@ class SizeHistory:
                 frozenset(((str(name), int(axis)), int(low)) for (name, axis), low in places): int(tried)
                 for places, tried in data["refused"]
             }
+            wide = [(str(frame), str(name)) for frame, name in data["wide"]]
         except (KeyError, TypeError, ValueError, AttributeError):
             return
         self.plans, self.generals, self.range_keys, self.refused = plans, generals, range_keys, refused
-        self.elements = bool(data.get("elements"))
+        self.elements, self.wide = bool(data.get("elements")), wide
 
 
 @record(slots=False)
@@ -264,11 +303,14 @@ class _Group:
     first: ValueAxis
     values: tuple[int, ...]
 
-    def opened(self, largest_step: int, name: str) -> dict[ValueAxis, SymbolicSize]:
-        """Return the sizes as one symbol, in steps of a power of two up to ``largest_step`` that divides all values."""
+    def opened(self, largest_step: int, name: str, *, tiled: bool) -> dict[ValueAxis, SymbolicSize]:
+        """Return the sizes as one symbol, in steps of a power of two up to ``largest_step`` that divides all values.
+
+        ``tiled`` is that of :func:`served_with`.
+        """
         least = self.members[self.first]
         step = math.gcd(largest_step, *self.values)
-        low, high, _ = served_with(least)
+        low, high, _ = served_with(least, tiled=tiled)
         if largest_step > 1:  # smaller or larger sizes, or those between, were refused
             met = [value for value in self.values if low <= value <= high]
             low = max(low, 1 << (min(met).bit_length() - 1))

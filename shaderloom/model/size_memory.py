@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..log import COMPILE
@@ -47,13 +47,19 @@ class SizeMemory:
         self._stored: Mapping[str, Any] | None = None
 
     def history(self, identity: str, names: Mapping[ValueAxis, str] | None = None) -> SizeHistory:
-        """Return the history under ``identity``, begun by an earlier process or new."""
+        """Return the history under ``identity``, begun by an earlier process or new.
+
+        That of a model's inputs has the ``names`` of dimensions, and narrow ranges.  Those of stages are wide: loops
+        pass through all sizes, with a plan for each range of each stage.
+        """
         history = self._histories.get(identity)
         if history is None:
             stored = self._read()
-            history = self._histories[identity] = SizeHistory(names or {})
+            history = self._histories[identity] = SizeHistory(narrow=False)
             if identity in stored:
                 history.restore(stored[identity])
+        if names is not None:
+            history.names, history.narrow = names, True
         return history
 
     def _read(self) -> Mapping[str, Any]:
@@ -85,12 +91,14 @@ class SizeMemory:
             "refused": dict(self.refusals),
         }
 
-    def note(self, identity: str, key: Key, general: GeneralisedShape | None = None) -> None:
+    def note(
+        self, identity: str, key: Key, general: GeneralisedShape | None = None, tiled: Collection[str] = ()
+    ) -> None:
         """Record that a plan was compiled for ``key``, for this process and those to come.
 
         See :meth:`SizeHistory.note`.
         """
-        self.history(identity).note(key, general)
+        self.history(identity).note(key, general, tiled)
         self._store()
 
     def refuse(self, identity: str, key: Key, general: GeneralisedShape, reason: str) -> None:

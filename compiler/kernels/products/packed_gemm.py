@@ -187,7 +187,7 @@ def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
     tiles = packed_tiles.ranked(
         product.problem, hooks.units, hooks.depth, target, products, integers=hooks.rounds_activations
     )
-    tile = context.choose(hooks.key, filter_by_trips(target, tiles, hooks.trips))
+    tile = context.choose(hooks.key, filter_by_trips(target, tiles, hooks.trips), rows=product.m)
     steps, columns = hooks.units // tile.depth, tile.columns // products
     return Draft(
         "gemm_packed",

@@ -70,8 +70,10 @@ class Product:
 
     @property
     def problem(self) -> gemm_tiles.Problem:
-        m, n, k, batch = (ix.bounds(size)[1] for size in (self.m, self.n, self.k, self.batch))
-        return gemm_tiles.Problem(m, n, k, batch, self.words)
+        sizes = self.m, self.n, self.k, self.batch
+        m, n, k, batch = (ix.bounds(size)[1] for size in sizes)
+        is_range = not all(isinstance(size, int) for size in sizes)
+        return gemm_tiles.Problem(m, n, k, batch, self.words, is_range)
 
 
 def divides(divisor: int, size: Dim) -> bool:

@@ -33,7 +33,12 @@ def build_product(context: GroupContext, product: Product, hooks: ProductHooks |
         )
     if context.group.constant:
         tiles = _tiles_of_weights(tiles)
-    tile = context.choose(hooks.key, tiles, cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target))
+    tile = context.choose(
+        hooks.key,
+        tiles,
+        cost=lambda tile: gemm_tiles.score(product.problem, tile, context.target),
+        rows=product.m,
+    )
     if isinstance(tile, gemm_tiles.SharedTile):
         return context.built(_shared(hooks, tile))
     if isinstance(tile, gemm_tiles.SplitTile):

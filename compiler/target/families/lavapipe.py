@@ -22,6 +22,7 @@ TARGET = Target(
     costs=COSTS,
     max_loop_trips=65_535,  # llvmpipe counts the trips of all loops and leaves them then, without an error
     repaid_runs=300,
+    repaid_range_runs=300,
     group_threads=8,
     busy_workgroups=128,
     busy_workgroup_threads=512,

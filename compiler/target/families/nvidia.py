@@ -45,6 +45,7 @@ TARGET = Target(
     ),
     max_loop_trips=None,
     repaid_runs=0,
+    repaid_range_runs=0,
     group_threads=64,
     busy_workgroups=128,
     busy_workgroup_threads=512,

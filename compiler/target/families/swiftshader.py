@@ -16,6 +16,7 @@ TARGET = replace(
     inlines_uniforms=False,
     name="SwiftShader",
     adapters=("swiftshader",),
+    repaid_range_runs=600,
     costs=replace(
         lavapipe.COSTS,
         broadcast=BroadcastCosts(load=84.0, multiply=7.4, compile_load=10e6, compile_multiply=6e6, accumulators=64),

@@ -101,7 +101,7 @@ export const SCHEMA = {
       "tensors": { "list": "tensor facts", "most": 4000000 }, "calls": { "list": "call facts", "most": 1000000 },
       "nodes": { "list": { "one of": ["run", "weights", "folded"] }, "most": 4000000 },
       "decisions": { "list": "decision", "most": 1000000 }, "precision": { "or null": "precision facts" }, "declares_halves": "flag"
-    } },
+    }, "optional": { "tiled": { "list": "text", "most": 1000 } } },
     "tensor facts": { "record": {
       "name": "text", "graph": "text", "node": "text", "dtype": "text", "shape": { "list": "size", "most": 1000 },
       "layout": "layout", "kind": { "one of": ["input", "weight", "activation", "output"] },

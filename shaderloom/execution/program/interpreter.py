@@ -140,7 +140,7 @@ class Program:
         built = self._builder.build(state, env, key if is_open else None)
         if isinstance(built[0], PlanStep):
             general = built[0].general
-            self._source.sizes.note(state.identity, key, general)
+            self._source.sizes.note(state.identity, key, general, built[0].executor.plan.facts.tiled)
             if general is not None:
                 key = general.key(key) or key
         before = self._cache.evicted

@@ -196,7 +196,7 @@ def test_half_precision(device) -> None:
 
 def test_integers_that_are_compiled_in_are_sizes() -> None:
     """Those that differ; beside an axis of the same size the axis tells it, else an input of its own."""
-    seen = SizeHistory()
+    seen = SizeHistory(narrow=False)
     for count in (5, 9):
         seen.note(counted(count, -1, a=(7,), b=(count + 1,)))
     general = seen.generalise(counted(12, -1, a=(7,), b=(13,)))
@@ -213,13 +213,13 @@ def test_integers_that_are_compiled_in_are_sizes() -> None:
     assert ix.equal(axis.shape[0], ix.add(count.static_value[0], 1))
     (size_input,) = size_inputs(general, {"n": count, "b": axis}).values()
     assert size_input.feed(np.array([30, -1])).shape == (30, 0), "an axis that is one longer does not tell it"
-    both = SizeHistory()
+    both = SizeHistory(narrow=False)
     for number in (5, 9):
         both.note(counted(number, a=(number,)))
     general = both.generalise(counted(12, a=(12,)))
     assert general is not None
     assert size_inputs(general, {"n": StageInput(INT64, (1,), np.array([12])), "a": StageInput(FLOAT32, (12,))}) == {}
-    alone = SizeHistory()
+    alone = SizeHistory(narrow=False)
     for number in (5, 9):
         alone.note(counted(number, a=(7,)))
     general = alone.generalise(counted(12, a=(7,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -21,9 +22,9 @@ def test_axes_that_differ_by_a_number_share_a_size() -> None:
         seen.note(key(a=(2, size), b=(size + 1, 7), c=(size % 4 + 2, 3)))
     general = seen.generalise(key(a=(2, 5), b=(6, 7), c=(30, 3)))
     assert general is not None
-    assert general.symbols == (Symbol("a[1]", 2, 8), Symbol("c[0]", 9, 256))
+    assert general.symbols == (Symbol("a[1]", 5, 8), Symbol("c[0]", 25, 32))
     general_key = general.key(key(a=(2, 5), b=(6, 7), c=(30, 3)))
-    assert general_key == general.key(key(a=(2, 8), b=(9, 7), c=(256, 3))) is not None
+    assert general_key == general.key(key(a=(2, 8), b=(9, 7), c=(32, 3))) is not None
     for other in (
         key(a=(2, 5), b=(7, 7), c=(30, 3)),
         key(a=(2, 9), b=(10, 7), c=(30, 3)),
@@ -46,7 +47,7 @@ def test_only_sizes_are_opened() -> None:
     assert seen.generalise(key(b"1", a=(8,))) is None
     seen.note(key(b"1", a=(8,)))
     general = seen.generalise(key(b"1", a=(100,)))
-    assert general is not None and general.symbols == (Symbol("a[0]", 9, 256),)
+    assert general is not None and general.symbols == (Symbol("a[0]", 65, 256),)
     assert seen.generalise(key(b"1", a=(1,))) is None
     seen.refuse(key(b"1", a=(100,)), general)
     other = seen.generalise(key(b"1", a=(100,)))
@@ -94,21 +95,23 @@ def test_a_size_of_one_stays_beside_one_that_is_open() -> None:
         seen.note(key(ids=(1, length)))
     general = seen.generalise(key(ids=(1, 23)))
     assert general is not None and list(general.sizes) == [("ids", 1)]
-    seen.note(key(ids=(1, 23)), general)
+    seen.note(key(ids=(1, 23)), general, ["ids[1]"])
     wider = seen.generalise(key(ids=(3, 40)))
     assert wider is not None and list(wider.sizes) == [("ids", 0), ("ids", 1)]
-    seen.note(key(ids=(3, 40)), wider)
-    assert seen.generalise(key(ids=(1, 50))) == general
-    assert seen.generalise(key(ids=(2, 50))) == wider
+    seen.note(key(ids=(3, 40)), wider, ["ids[0]", "ids[1]"])
+    assert seen.generalise(key(ids=(1, 20))) == general
+    assert seen.generalise(key(ids=(4, 36))) == wider
     assert seen.generalise(key(ids=(1, 17))) is None, "it has a plan of its own"
 
 
 def test_ranges_and_points() -> None:
     """Every size has one of them, and thousands of sizes few."""
-    served = [served_with(size) for size in range(5000)]
-    assert all(found.allows(size) for size, found in enumerate(served))
-    assert list(dict.fromkeys(served)) == [(0, 0, 1), (1, 1, 1), (2, 8, 1), (9, 256, 1), (257, 1024, 1),
-                                           (1025, 4096, 1), (4097, 16384, 1)]  # fmt: skip
+    for tiled, lows in ((False, (2, 9, 257)), (True, (2, 3, 5, 9, 17, 25, 33, 41, 49, 65, 257))):
+        served = [served_with(size, tiled=tiled) for size in range(5000)]
+        assert all(sizes.allows(size) for size, sizes in enumerate(served))
+        bounds = [0, 1, *lows, 1025, 4097, 16385]
+        expected = [(low, following - 1, 1) for low, following in itertools.pairwise(bounds)]
+        assert list(dict.fromkeys(served)) == expected
 
 
 def test_points_of_declared_ranges() -> None:
@@ -127,16 +130,44 @@ def test_points_of_declared_ranges() -> None:
         assert points_among(sizes, declared) == points
 
 
-def test_a_size_beyond_the_ranges_opens_the_next_at_once() -> None:
+@pytest.mark.parametrize("tiled", [False, True])
+def test_a_size_beyond_the_ranges_opens_the_next_at_once(tiled: bool) -> None:
+    """Where no tile was fitted to the first range, the others are wide."""
     seen = SizeHistory()
-    made = []
+    compiled = []
     for size in (*range(10, 5000), *range(2, 10)):
-        general = seen.generalise(key(a=(size,)))
-        if general is None or general not in seen.generals:
-            seen.note(key(a=(size,)), general)
-            made.append(size)
-    assert made == [10, 11, 12, 257, 1025, 4097, 2]
-    assert [general.symbols[0].high for general in seen.generals] == [8, 16384, 4096, 1024, 256]
+        if not any(seen.general_keys(key(a=(size,)))):
+            general = seen.generalise(key(a=(size,)))
+            seen.note(key(a=(size,)), general, ["a[0]"] if tiled else [])
+            compiled.append(size)
+    highs = [general.symbols[0].high for general in reversed(seen.generals)]
+    if tiled:
+        assert compiled == [10, 11, 12, 17, 25, 33, 41, 49, 65, 257, 1025, 4097, 2, 3, 5]
+        assert highs == [16, 24, 32, 40, 48, 64, 256, 1024, 4096, 16384, 4, 8]
+    else:
+        assert compiled == [10, 11, 12, 17, 257, 1025, 4097, 2]
+        assert highs == [16, 256, 1024, 4096, 16384, 8]
+
+
+def test_a_point_and_a_range_for_the_rest() -> None:
+    """Two rows have other tiles than three."""
+    seen = SizeHistory()
+    for size in (5, 9):
+        seen.note(key(a=(size, 4 * size)))
+    general = seen.generalise(key(a=(2, 12)))
+    assert general is not None and general.symbols == (Symbol("a[1]", 9, 16),)
+    for size in (30, 40):
+        seen.note(key(b=(size,)))
+    assert seen.generalise(key(b=(2,))) is None
+    assert seen.generalise(key(b=(3,))) is not None
+
+
+def test_ranges_of_stages_are_wide() -> None:
+    seen = SizeHistory(narrow=False)
+    for size in (5, 9):
+        seen.note(key(a=(size,)))
+    general = seen.generalise(key(a=(2,)))
+    assert general is not None and general.symbols == (Symbol("a[0]", 2, 8),)
 
 
 def test_a_range_that_is_refused_says_little_about_others() -> None:
@@ -215,7 +246,7 @@ def test_a_history_outlives_its_process() -> None:
     restored = SizeHistory()
     restored.restore(json.loads(json.dumps(seen.to_json())))
     assert restored == seen
-    assert restored.generalise(counted(3, a=(60, 61))) == general
+    assert restored.generalise(counted(3, a=(20, 21))) == general
 
 
 @pytest.mark.parametrize(

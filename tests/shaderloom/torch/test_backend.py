@@ -80,7 +80,7 @@ def test_graphs_around_a_break_are_sessions(compiled, graphs, sizes):
     assert {graph.refusal for graph in made} == {""}
     assert sum(graph.runs for graph in made) == 2 * len(sizes)
     ranges = {name for graph in made for session in graph.sessions for name in session.stats.ranges}
-    assert any("2 to 8" in name for name in ranges), "sizes from the third on are one plan"
+    assert any("5 to 8" in name for name in ranges), "sizes from the third on are one plan"
 
 
 def test_declared_bounds_are_declared_to_the_session(compiled, graphs):
