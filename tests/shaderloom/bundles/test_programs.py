@@ -11,9 +11,11 @@ import json
 import numpy as np
 import onnx
 import pytest
+from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.cli import app
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
 from ...support.bundles import LOOPS, loops_feeds
@@ -352,3 +354,15 @@ def test_one_output_and_a_profile(both):
     np.testing.assert_array_equal(bundle.run(["z"], feeds)[0], session.run(["z"], feeds)[0])
     assert [str(key) for key in bundle.shape_keys] == ["x=5x40"]
     assert len(bundle._engine.profile(feeds)) == 2
+
+
+def test_the_command_takes_ranges_and_lists_them(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(parse(COUNTED_SIZES), path)
+    command = ["compile", str(path), "-o", str(tmp_path / "b"), "--range", "m=0:64"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "1 program of" in result.output
+    assert "  m: 0 to 64\n" in result.output
+    program = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)["programs"]
+    assert program == [{"shapes": {"x": [5, 40]}, "stages": 2, "ranges": {"m": [0, 64]}}]
