@@ -137,7 +137,7 @@ class BundleWriter:
             dtype = from_numpy(array.dtype)
             if dtype.name not in safetensors.DTYPE_NAMES.values():  # codes, and integers narrower than a byte
                 array, dtype = array.view(np.uint8), UINT8
-            little.append((name, np.ascontiguousarray(array, array.dtype.newbyteorder("<")), dtype.name))
+            little.append((name, array.astype(array.dtype.newbyteorder("<"), order="C", copy=False), dtype.name))
         head = safetensors.header((name, dtype, array.shape, array.nbytes) for name, array, dtype in little)
         self._write(sample_file(key), [head, *(array.tobytes() for _, array, _ in little)])
         self._samples.append(SampleRecord(key, sample_file(key), tolerance))

@@ -216,3 +216,15 @@ def test_bundles_of_plans_load_no_programs(open_bundle, bundle, tmp_path):
             "import('/shaderloom.js').then(({ load }) => load('/bundle/')).then(() => performance"
             ".getEntriesByType('resource').some(({ name }) => name.endsWith('/programs.js')))"))  # fmt: skip
     assert loaded == [False, True]
+
+
+def test_the_page_of_serve_runs_the_sample_of_a_program(open_bundle, device, tmp_path):
+    feeds = fed()
+    path = steps_bundle(tmp_path / "b", sample=True, sample_inputs=feeds, device=device)
+    page = open_bundle(path, "")
+    settled = "document.querySelectorAll('#kernels li').length > 0 && !document.body.hasAttribute('aria-busy')"
+    page.wait_for(settled)
+    page.evaluate("document.querySelector('#run').click()")
+    page.wait_for("document.body.dataset.sample && !document.body.hasAttribute('aria-busy')")
+    assert page.evaluate("document.body.dataset.sample") == "agrees"
+    assert page.messages == []

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.bundles.verify import verify_samples
 from shaderloom.cli import app
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
-from ...support.bundles import LOOPS, loops_feeds
+from ...support.bundles import LOOPS, loops_feeds, steps_bundle
 from ...support.model_inputs import speech
 from ...support.models import trained_model
 from ...support.programs import BRANCHES, numbers, parse, sparse
@@ -332,11 +333,17 @@ def test_constant_outputs_and_inputs_that_are_outputs(both):
 
 
 def test_samples_of_programs_are_verified(tmp_path, device):
-    from shaderloom.bundles.verify import verify_samples
-
     path = tmp_path / "b"
     compile_bundle(parse(COUNTED_SIZES), path, sample=True, sample_inputs={"x": sparse(5, 40)}, device=device)
     with shaderloom.load_bundle(path, device=device) as session:
+        assert [comparison.reason for comparison in verify_samples(session)] == [None] * 4
+
+
+def test_samples_keep_scalars(tmp_path, device):
+    steps_bundle(tmp_path / "b", sample=True, device=device)
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        sample = session.bundle.sample(session.bundle.manifest.samples[0])
+        assert sample.inputs["c"].shape == ()
         assert [comparison.reason for comparison in verify_samples(session)] == [None] * 4
 
 
