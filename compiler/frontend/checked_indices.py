@@ -2,6 +2,7 @@
 
 Every index operand of a node of the main graph that the operator registry declares, and that is no constant, gets a
 ``loom.IndexRange``; their rows are one tensor, :data:`INDEX_RANGES`, by which a session tells what is out of range.
+A node that goes to the cpu, which checks its indices by itself, has no rows in it.
 Indices in the bodies of loops and branches are not among them.
 """
 
@@ -13,6 +14,7 @@ from ...runtime.plan.checked_operand import INDEX_RANGES, CheckedOperand
 from ...runtime.plan.dtypes import INT64
 from ..ops.internal.index_range import IndexRangeAttributes
 from ..ops.registry import registry
+from .messages import AttributeProto, NodeProto, TensorProto
 from .model import ImportedGraph, ImportedNode, ImportedPort
 from .topology import names_read
 
@@ -32,15 +34,32 @@ def with_index_ranges(graph: ImportedGraph) -> tuple[ImportedGraph, tuple[Checke
             attributes = IndexRangeAttributes(node.op, node.domain, node.attributes, place, number)
             output = f"{INDEX_RANGES} {number}"
             nodes.append(
-                ImportedNode(define.name, define.domain, define, node.inputs, (output,), attributes, node.origin)
+                replace(
+                    node,
+                    op=define.name,
+                    domain=define.domain,
+                    definition=define,
+                    outputs=(output,),
+                    attributes=attributes,
+                    proto=_no_rows(output),
+                    added=True,
+                )
             )
             operands.append(CheckedOperand(str(node.origin), rule.position, name, rule.wraps))
     if not nodes:
         return graph, ()
     names = tuple(output for node in nodes for output in node.outputs)
-    joined = ImportedNode("Concat", "", join, names, (INDEX_RANGES,), join.attributes(axis=0), nodes[-1].origin)
+    attributes = join.attributes(axis=0)
+    joined = ImportedNode("Concat", "", join, names, (INDEX_RANGES,), attributes, nodes[-1].origin, added=True)
     port = ImportedPort(INDEX_RANGES, INT64, None)
     return replace(graph, nodes=(*graph.nodes, *nodes, joined), outputs=(*graph.outputs, port)), tuple(operands)
+
+
+def _no_rows(output: str) -> NodeProto:
+    """Return what the cpu computes in place of a range: no rows, as it checks the indices of its nodes by itself."""
+    empty = TensorProto(data_type=TensorProto.INT64, dims=(0, 4))
+    attribute = AttributeProto(name="value", type=AttributeProto.TENSOR, t=empty)
+    return NodeProto(op_type="Constant", output=[output], attribute=[attribute])
 
 
 def _needed(graph: ImportedGraph) -> list[ImportedNode]:

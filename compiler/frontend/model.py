@@ -60,7 +60,8 @@ class ImportedNode:
 
     ``definition`` is None for the structural operators, which the specialiser resolves itself (If, Loop,
     Scan); their attributes are a dict.  It is None, too, for a node that the compiler cannot read, with a ``refusal``.
-    ``proto`` is the node as the file has it (after functions were inlined); None for nodes made here.
+    ``proto`` is the node as the file has it (after functions were inlined).  An ``added`` node is in no file; its
+    ``proto`` is what the cpu runs in its place, None for nothing.
     """
 
     op: str
@@ -73,6 +74,7 @@ class ImportedNode:
     blocks: Mapping[str, ImportedBlock] = field(default_factory=dict)
     proto: NodeProto | None = field(default=None, repr=False)
     refusal: ShaderloomError | None = field(default=None, repr=False)
+    added: bool = False
 
 
 @record
@@ -129,7 +131,7 @@ class ImportedModel:
     @property
     def nodes_in_file(self) -> int:
         """Nodes of the main graph, without Constant nodes."""
-        return sum(node.proto is not None for node in self.graph.nodes)
+        return sum(not node.added for node in self.graph.nodes)
 
     @property
     def refused(self) -> list[ImportedNode]:

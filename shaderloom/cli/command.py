@@ -40,7 +40,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:  # any error: the user gets one line
             if debug:
                 echo(traceback.format_exc(), err=True, newline=False)
-            echo("error: " + " ".join(_message(error).split()), err=True)
+            other = "" if "providers" in signature.parameters else "shaderloom run"
+            echo("error: " + " ".join(_message(error, other).split()), err=True)
             raise typer.Exit(1) from None
 
     def parameters() -> Iterator[Parameter]:
@@ -64,9 +65,10 @@ def _is_group(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, OptionGroup)
 
 
-def _message(error: Exception) -> str:
+def _message(error: Exception, other: str) -> str:
+    """Return the text of an error; ``other`` is a command with ``--providers`` where the one that failed has none."""
     if isinstance(error, ShaderloomError):
-        return speak_of_options(str(error))
+        return speak_of_options(str(error), other)
     if isinstance(error, OSError):
         return refused_by_system(error)
     return f"internal error: {type(error).__name__}: {error} [--debug shows where; please report it]"

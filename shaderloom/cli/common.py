@@ -20,10 +20,15 @@ _SPOKEN = {
 }
 
 
-def speak_of_options(text: str) -> str:
-    """Return the text of an error or a warning with the options of commands for what is said of sessions in Python."""
+def speak_of_options(text: str, command: str = "") -> str:
+    """Return the text of an error or a warning with the options of commands for what is said of sessions in Python.
+
+    ``command`` precedes ``--providers`` where the command that speaks has no such option.
+    """
     for in_python, option in _SPOKEN.items():
-        text = text.replace(in_python, option)
+        text = text.replace(
+            in_python, f"{command} {option}" if command and option.startswith("--providers") else option
+        )
     return text
 
 

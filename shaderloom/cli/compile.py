@@ -21,7 +21,17 @@ from .common import (
     print_json,
     unreadable,
 )
-from .options import DeviceOption, DynamicOption, JsonOption, ModelArgument, OptionGroup, RangeOption, StorageOptions
+from .options import (
+    DeviceOption,
+    DynamicOption,
+    JsonOption,
+    ModelArgument,
+    OptionGroup,
+    ProvidersOption,
+    RangeOption,
+    StorageOptions,
+)
+from .session import parse_providers
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -78,6 +88,7 @@ def command(
         ),
     ] = None,
     device: DeviceOption = None,
+    runs_on: ProvidersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model to a bundle that runs without the compiler, from Python and in a browser.
@@ -96,6 +107,7 @@ def command(
     """
     from ..bundles.compile import compile_bundle
 
+    _check_providers(runs_on)
     with progress(quiet=as_json) as report:
         manifest = compile_bundle(
             model,
@@ -124,6 +136,14 @@ def command(
     for program in manifest.programs:
         for name, sizes in program.ranges.items():
             echo(f"  {name}: {sizes}")
+
+
+def _check_providers(text: str | None) -> None:
+    """Raise :class:`InputError` for ``--providers`` that a bundle cannot run on."""
+    from ..api.providers import parse_providers as read_names
+
+    if [name for name, _ in read_names(parse_providers(text))] != ["wgpu"]:
+        raise InputError("a bundle runs on wgpu alone", hint="leave out --providers, or open the model: shaderloom run")
 
 
 def _summary(output: Path, manifest: Manifest) -> dict[str, Any]:

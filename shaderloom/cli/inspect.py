@@ -23,8 +23,9 @@ from .options import (
     KernelOption,
     ModelOrBundleArgument,
     OptionGroup,
+    ProvidersOption,
 )
-from .session import keep_model
+from .session import keep_model, parse_providers
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def command(
     inputs: InputOptions,
     compiler: CompilerOptions,
     device: DeviceOption = None,
+    providers: ProvidersOption = None,
     web: Annotated[
         bool, typer.Option("--web", help="Compile for WebGPU's default limits instead of a device of this machine.")
     ] = False,
@@ -132,7 +134,7 @@ def command(
     if view.other_options and view.other is None:
         raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
     with progress(quiet=as_json) as report:
-        opening = Opening(inputs, device, web, cache, report)
+        opening = Opening(inputs, device, web, cache, report, parse_providers(providers))
         if view.other is not None:
             before = opening.describe(view.other, parse_options(view.other_options))
             show_difference(before, opening.describe(model, compiler.chosen), as_json)

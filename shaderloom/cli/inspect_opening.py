@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import DeviceError, InputError
 from .options import InputOptions
-from .session import make_feeds, open_with_cpu
+from .session import make_feeds
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -30,6 +30,22 @@ class Opening:
     web: bool
     cache: bool
     progress: Progress
+    wanted: list[str] | None = None  #: providers; None: wgpu, and the cpu for what that cannot run
+
+    @cached_property
+    def providers(self) -> list[str]:
+        """The providers of the command; raise :class:`InputError` unless wgpu, which compiles, is the first."""
+        from ..api.providers import parse_providers
+
+        names = [name for name, _ in parse_providers(self.wanted or ["wgpu", "cpu"])]
+        if names[0] != "wgpu":
+            raise InputError("what runs on the cpu is not compiled", hint="write --providers wgpu, or wgpu,cpu")
+        return names
+
+    @property
+    def has_cpu(self) -> bool:
+        """Whether nodes that wgpu refuses run on the cpu, for which a session of this machine is opened."""
+        return "cpu" in self.providers and not self.web
 
     @cached_property
     def profile(self) -> DeviceProfile:
@@ -65,29 +81,38 @@ class Opening:
         if looks_like_bundle(path):
             self._check_bundle_options(options)
             return inspect_bundle(path, self.inputs.shapes)
-        opened = self._open(path, options, keep_refused=not self.web)
+        opened = self._open(path, options, keep_refused=self.has_cpu)
 
         def of_one_plan(shapes: dict[str, tuple[int, ...]], _: None = None) -> InspectedPlan:
             return inspect_model(opened, complete_shapes(opened.header, shapes, opened.dynamic), self.profile)
 
         if self.web:  # several steps need a device of this machine
             return of_one_plan(self.inputs.shapes)
-        inspected = OnePlanDecision(opened, has_steps=True).attempt(of_one_plan, self.inputs.shapes, has_cpu=True)
+        inspected = OnePlanDecision(opened, has_steps=True).attempt(
+            of_one_plan, self.inputs.shapes, has_cpu=self.has_cpu
+        )
         return inspected or self.view(path, options).largest()
 
     def view(self, path: Path, options: dict[str, Any]) -> ProgramView:
         """Return where the nodes of a model run; a model of several plans runs once, on random inputs by default."""
         from ..inspect.inspected_plan import looks_like_bundle
         from ..inspect.program_view import view_of
-        from ..runtime.device.opening import open_device
 
         if looks_like_bundle(path):
             raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
         if self.web:
             raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
-        return view_of(
+        with self.session(path, options) as session:
+            return view_of(session, make_feeds(session, self.inputs), path.name)
+
+    def session(self, path: Path, options: dict[str, Any]) -> InferenceSession:
+        """Open a session of a model; raise :class:`DeviceError` if the selected device is missing."""
+        from ..runtime.device.opening import open_device
+        from ..session.session import InferenceSession
+
+        return InferenceSession(
             path,
-            lambda session: make_feeds(session, self.inputs),
+            providers=self.providers,
             device=open_device(self.device),
             dynamic=self.inputs.dynamic,
             cache=self.cache,
@@ -97,6 +122,8 @@ class Opening:
     def _check_bundle_options(self, options: dict[str, Any]) -> None:
         if options or self.inputs.dynamic != "auto":
             raise InputError("the plans of a bundle are compiled already", hint="leave out --option and --dynamic")
+        if self.wanted is not None:
+            raise InputError("--providers is for models: a bundle runs on wgpu", hint="leave it out")
 
     def write_html(self, target: Path, path: Path, options: dict[str, Any], measure: bool) -> None:
         """Write the report of a model or a bundle, with measurements if ``measure``."""
@@ -116,9 +143,7 @@ class Opening:
             if self.web:
                 raise InputError("times are measured on a device of this machine", hint="leave out --web or --profile")
             inspected = self.inspected(path, options)
-            with open_with_cpu(
-                path, device=self.device, dynamic=self.inputs.dynamic, cache=self.cache, options=options
-            ) as session:
+            with self.session(path, options) as session:
                 self._measure(target, inspected, session)
 
     def _measure(self, target: Path, inspected: InspectedPlan, session: InferenceSession) -> None:

@@ -169,10 +169,15 @@ class StorageOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions(StorageOptions, InputOptions):
-    """Inputs of runs, and how the session is opened: ``providers`` is for models alone, ``trust`` for bundles."""
+    """Inputs of runs, and how the session is opened: ``trust`` is for bundles, ``providers`` and ``check_indices`` for
+    models.
+    """
 
     device: DeviceOption = None
     providers: ProvidersOption = None
+    check_indices: Annotated[
+        bool, typer.Option("--check-indices", help="Fail if an index of a run is out of range, as under onnxruntime.")
+    ] = False
     cache: CacheOption = True
     trust: TrustOption = False
 

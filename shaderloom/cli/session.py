@@ -34,6 +34,10 @@ def open_session(model: Path, options: ExecutionOptions, progress: Progress) -> 
             raise InputError("--dynamic is decided when a bundle is compiled", hint="leave it out")
         if options.providers is not None:
             raise InputError("--providers is for models: a bundle runs on wgpu", hint="leave it out")
+        if options.check_indices:
+            raise InputError(
+                "--check-indices is for models: a bundle has no means to check indices", hint="leave it out"
+            )
         for name in options.storage:
             option = "--f16" if name == "precision" else f"--{name}"
             raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
@@ -44,13 +48,18 @@ def open_session(model: Path, options: ExecutionOptions, progress: Progress) -> 
 
     return InferenceSession(
         model,
-        providers=None if options.providers is None else options.providers.split(","),
+        providers=parse_providers(options.providers),
         device=options.device,
         dynamic=options.dynamic,
         cache=options.cache,
         progress=progress,
-        options=options.storage,
+        options={**options.storage, **({"check_indices": True} if options.check_indices else {})},
     )
+
+
+def parse_providers(text: str | None) -> list[str] | None:
+    """Return the names of ``--providers``; None leaves the choice to the session."""
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def open_with_cpu(model: Path, *, device: str | None, **options: Any) -> InferenceSession:

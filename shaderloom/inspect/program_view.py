@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ..execution.values import Crossing
@@ -54,31 +53,29 @@ class ProgramView:
         return InspectedPlan(plan, self.profile, {**self.facts, "name": name, "plan_key": plan.key}, self.placements)
 
 
-def view_of(path: Path, make_feeds: Callable[[InferenceSession], Mapping[str, Any]], **options: Any) -> ProgramView:
-    """Run the model at ``path`` once with both providers.  ``options`` are those of :class:`InferenceSession`."""
-    with InferenceSession(path, providers=["wgpu", "cpu"], **options) as session:
-        feeds = make_feeds(session)
-        session.run(None, feeds)
-        engine = session._wgpu
-        model = engine.model
-        assert model is not None, "the session is of a model"
-        results = {port.name for port in session.get_outputs()}
-        plans = engine.plans()
-        profile = session.device.profile
-        if engine.ran_steps or engine.last is None:
-            shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
-            full_precision: Mapping[str, str] = engine.program.full_precision_plans
-        else:
-            shapes, full_precision = dict(engine.last.key.to_json()), {}
-        return ProgramView(
-            tuple(session.placement()),
-            tuple(session.stats.steps),
-            tuple(session.stats.crossings),
-            tuple(plans),
-            profile,
-            model_facts(model, shapes, plans[0], profile) if plans else {"name": path.name},
-            tuple(_precision(plan, full_precision, results) for plan in plans) if model.options.half else (),
-        )
+def view_of(session: InferenceSession, feeds: Mapping[str, Any], name: str) -> ProgramView:
+    """Run a session once on ``feeds``, and return what is seen; ``name`` is that of the model's file."""
+    session.run(None, feeds)
+    engine = session._wgpu
+    model = engine.model
+    assert model is not None, "the session is of a model"
+    results = {port.name for port in session.get_outputs()}
+    plans = engine.plans()
+    profile = session.device.profile
+    if engine.ran_steps or engine.last is None:
+        shapes = {name: list(getattr(value, "shape", ())) for name, value in feeds.items()}
+        full_precision: Mapping[str, str] = engine.program.full_precision_plans
+    else:
+        shapes, full_precision = dict(engine.last.key.to_json()), {}
+    return ProgramView(
+        tuple(session.placement()),
+        tuple(session.stats.steps),
+        tuple(session.stats.crossings),
+        tuple(plans),
+        profile,
+        model_facts(model, shapes, plans[0], profile) if plans else {"name": name},
+        tuple(_precision(plan, full_precision, results) for plan in plans) if model.options.half else (),
+    )
 
 
 #: Reason why float32 values at the interface of a plan stay float32

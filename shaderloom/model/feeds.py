@@ -184,7 +184,11 @@ def _to_feed(port: DeclaredPort, value: Any, host: bool) -> Feed:
     if port.dtype is None and host:  # a sequence, or an element type that only onnx knows
         return value
     if port.dtype is None or not (host or BY_NAME[port.dtype].on_device):
-        raise UnsupportedError(f"inputs of type {port.dtype} are not supported", tensor=port.name)
+        raise UnsupportedError(
+            f"no device holds inputs of type {port.dtype}",
+            tensor=port.name,
+            hint="providers=['wgpu', 'cpu'] leaves what reads it to the cpu",
+        )
     dtype = BY_NAME[port.dtype]
     expected = dtype.numpy
     if isinstance(value, Tensor):

@@ -47,7 +47,7 @@ def describe(model: ImportedModel, placed: Placed) -> list[Placement]:
     nodes of nested graphs that are in ``placed``.
     """
     assert model.proto is not None, "a model that was read has its message"
-    nodes = {node.origin.index: node for node in model.graph.nodes}
+    nodes = {node.origin.index: node for node in model.graph.nodes if not node.added}
     rows = []
     for index, node in enumerate(model.proto.graph.node):
         imported = nodes.get(index)
@@ -75,6 +75,7 @@ def of_plan(model: ImportedModel, plan: Plan) -> list[Placement]:
         {
             ("", node.origin.index): (node.origin, node.domain, *PROVIDERS[placement])
             for node, placement in zip(model.graph.nodes, plan.facts.nodes)
+            if not node.added
         },
     )
 

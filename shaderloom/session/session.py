@@ -434,7 +434,7 @@ class InferenceSession(OrtSession):
         if self._engine is None:
             raise UnsupportedError(
                 "the session has no device: it runs on cpu alone",
-                hint="open it with the provider wgpu, or wgpu and cpu",
+                hint="open it with providers=['wgpu', 'cpu']",
             )
         return self._engine
 

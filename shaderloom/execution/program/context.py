@@ -80,7 +80,7 @@ class ProgramModel:
 
     def place(self, item: PendingNode, provider: str, reason: str) -> None:
         """Record where a node of the file runs, and why."""
-        if not item.synthetic:
+        if not (item.synthetic or item.node.added):
             self.placed[item.scope.prefix, item.origin.index] = (item.origin, item.node.domain, provider, reason)
 
 

@@ -41,12 +41,18 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def shaderloom(device, cache_folder, monkeypatch):
-    """Runs the command in this process with plans written by hand; gives its result."""
-    replace_compiler(monkeypatch)
+def compiling(device, cache_folder, monkeypatch):
+    """Runs the command in this process; gives its result."""
     monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
     monkeypatch.setenv("COLUMNS", "200")
     return run_command
+
+
+@pytest.fixture
+def shaderloom(compiling, monkeypatch):
+    """Runs the command as ``compiling`` does, with plans written by hand."""
+    replace_compiler(monkeypatch)
+    return compiling
 
 
 def test_an_open_first_dimension_is_1_and_others_are_asked_for(shaderloom, path, tmp_path):
@@ -86,6 +92,54 @@ def test_hints_speak_of_the_option(shaderloom, tmp_path):
     onnx.save(parse("g (float[n, 4] x) => (float[n, 4] y) { y = Neg(x) }"), tmp_path / "rows.onnx")
     output = shaderloom("run", tmp_path / "rows.onnx", "--shape", "x=3x5", status=1).output
     assert "expected 4: the model declares [n, 4] [--input gives the values of an input, --shape its shape]" in output
+
+
+def test_hints_name_a_command_that_has_the_option(shaderloom, tmp_path):
+    text = "g (string[n] x, string[n] z) => (string[n] y, string[n] w) { y = StringNormalizer(x)  w = Identity(z) }"
+    onnx.save(parse(text), tmp_path / "text.onnx")
+    arguments = (tmp_path / "text.onnx", "--shape", "x=2", "--shape", "z=2")
+    for command in (("compile", *arguments, "-o", tmp_path / "b"), ("tune", *arguments)):
+        output = shaderloom(*command, status=1).output
+        assert "[shaderloom run --providers wgpu,cpu leaves" in " ".join(output.split()), output
+    onnx.save(parse("g (float[3] x) => (float[3] y) { y = Neg(x) }"), tmp_path / "rows.onnx")
+    output = shaderloom("profile", tmp_path / "rows.onnx", "--providers", "cpu", status=1).output
+    assert "open it with --providers wgpu,cpu" in " ".join(output.split())
+
+
+def test_inspect_and_compile_take_providers(compiling, path, tmp_path):
+    onnx.save(
+        parse("g (double[3] x, float[3] z) => (double[3] y, float[3] w) { y = Sin(x)  w = Neg(z) }"), tmp_path / "m"
+    )
+    view = ("inspect", tmp_path / "m", "--show", "placement")
+    for providers in ((), ("--providers", "wgpu,cpu")):
+        assert "1 wgpu, 1 cpu" in compiling(*view, *providers).output
+    for command in (view, ("inspect", tmp_path / "m")):
+        output = " ".join(compiling(*command, "--providers", "wgpu", status=1).output.split())
+        assert "float64" in output and "nothing" not in output
+        output = " ".join(compiling(*command, "--providers", "cpu,wgpu", status=1).output.split())
+        assert "what runs on the cpu is not compiled [write --providers wgpu, or wgpu,cpu]" in output
+    compiling("compile", path, "--shape", "x=10", "--providers", "wgpu", "-o", tmp_path / "b.shaderbundle")
+    output = compiling(
+        "compile", path, "--shape", "x=10", "--providers", "wgpu,cpu", "-o", tmp_path / "c", status=1
+    ).output
+    assert "a bundle runs on wgpu alone" in output
+    output = compiling("inspect", tmp_path / "b.shaderbundle", "--providers", "wgpu", status=1).output
+    assert "--providers is for models" in output
+
+
+def test_indices_are_checked_by_option(compiling, path, tmp_path):
+    onnx.save(parse("g (float[5, 4] t, int64[m] i) => (float[m, 4] y) { y = Gather(t, i) }"), tmp_path / "g.onnx")
+    np.save(tmp_path / "i.npy", np.array([4, 5]))
+    arguments = (tmp_path / "g.onnx", "--input", f"i={tmp_path / 'i.npy'}")
+    compiling("run", *arguments)  # the device clamps
+    for command in ("run", "profile"):
+        output = " ".join(compiling(command, *arguments, "--check-indices", status=1).output.split())
+        assert "Gather (main node 0): indices element out of data bounds, idx=5" in output
+    np.save(tmp_path / "i.npy", np.array([4, -5]))
+    compiling("run", *arguments, "--check-indices")
+    compiling("compile", path, "--shape", "x=10", "-o", tmp_path / "b.shaderbundle")
+    output = " ".join(compiling("run", tmp_path / "b.shaderbundle", "--check-indices", status=1).output.split())
+    assert "--check-indices is for models: a bundle has no means to check indices [leave it out]" in output
 
 
 def test_warnings_speak_of_the_option(capsys):

@@ -24,6 +24,11 @@ STEPS = HEADER + (
     "g (float[n] t, float[m] x, int64[1] d) => (float[k] y) { p = NonZero(x)  s = Add(p, d)"
     "  r = Constant<value_ints = [-1]>()  i = Reshape(s, r)  y = Gather(t, i) }"
 )
+#: one Gather has operands that no device holds
+DOUBLES = HEADER + (
+    "g (double[n, 4] t, float[n, 4] u, int64[m] i, int64[k] j) => (double[m, 4] y, float[k, 4] z)"
+    " { y = Gather(t, i)  z = Gather(u, j) }"
+)
 UNUSED = HEADER + "g (float[n, 4] t, int64[m] i) => (float[n, 4] y) { u = Gather(t, i)  y = Neg(t) }"
 
 
@@ -166,6 +171,33 @@ def test_the_cpu_checks_by_itself(open_session):
         assert len(session.run(None, {"t": _table(3), "i": np.array([2])})) == 1
         with pytest.raises(InputError):
             session.run(None, {"t": _table(3), "i": np.array([3])})
+
+
+def test_what_goes_to_the_cpu_is_checked_there(open_session):
+    """The ranges of nodes on the device count beside it."""
+    pytest.importorskip("onnxruntime")
+    session = open_session(_parsed(DOUBLES), ("wgpu", "cpu"))
+    feeds = {"t": _table(5).astype(np.float64), "u": _table(5), "i": np.array([0, -5, 4]), "j": np.array([4, 1])}
+    for _ in range(2):
+        y, z = session.run(None, feeds)
+        np.testing.assert_array_equal(y, feeds["t"][feeds["i"]])
+        np.testing.assert_array_equal(z, feeds["u"][feeds["j"]])
+    assert [(each.op_type, each.provider) for each in session.placement()] == [("Gather", "cpu"), ("Gather", "wgpu")]
+    with pytest.raises(InputError, match="idx=5 must be within the inclusive range"):
+        session.run(None, {**feeds, "i": np.array([5])})
+    with pytest.raises(RunError, match=r"main node 1\): .*idx=-6 must be within the inclusive range"):
+        session.run(None, {**feeds, "j": np.array([-6])})
+
+
+def test_all_indices_are_checked_on_the_cpu(open_session):
+    pytest.importorskip("onnxruntime")
+    text = GATHER.replace("float", "double")
+    session = open_session(_parsed(text), ("wgpu", "cpu"))
+    feeds = {"t": _table(5).astype(np.float64), "i": np.array([0, 4])}
+    np.testing.assert_array_equal(session.run(None, feeds)[0], feeds["t"][feeds["i"]])
+    assert [(each.op_type, each.provider) for each in session.placement()] == [("Gather", "cpu")]
+    with pytest.raises(InputError, match="idx=5 must be within the inclusive range"):
+        session.run(None, {**feeds, "i": np.array([5])})
 
 
 def test_placement_and_repr_show_the_nodes_of_the_model(open_session):
