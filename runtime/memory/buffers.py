@@ -129,9 +129,11 @@ class StagingPool:
         return OwnedBuffer(self._device, self._account, size, MAP_READ | COPY_DST, "staging")
 
     def reserve(self, size: int) -> None:
-        """Make a buffer of ``size`` bytes for a run to come, if there is room and it is not large: a driver's first one
-        takes long."""
-        if 0 < size <= _MOST_RESERVED:
+        """Make a buffer of ``size`` bytes for a run to come, unless one is there: a driver's first one takes long.
+
+        It is not made if it is large, or if there is no room; none that is free makes room for it, as plans need those.
+        """
+        if 0 < size <= _MOST_RESERVED and not self._free:
             with contextlib.suppress(LimitError):  # the run may leave its outputs on the device
                 self.give_back(self.borrow(size))
 

@@ -29,6 +29,16 @@ def test_a_reserved_buffer_serves_the_run_to_come(pool):
     assert account.used == used, "one is there"
 
 
+def test_a_buffer_that_is_there_does_not_make_room(device):
+    account = MemoryAccount(4096)
+    staging = StagingPool(device, account)
+    staging.give_back(staging.borrow(800))
+    staging.reserve(8000)
+    assert account.used == 800
+    staging.close()
+    assert account.used == 0
+
+
 def test_nothing_is_reserved_for_large_outputs_or_none(pool):
     staging, account = pool
     staging.reserve(0)
