@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..plan.plan import MOST_ITERATIONS
+from ..plan.plan import MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS
 from .format import shader_file
 from .program_relations import PlanUse, stage_uses
 from .ranges import Bounds, bounds_of
@@ -82,6 +82,8 @@ class _PlanCheck:
         for index, symbol in enumerate(self._plan["symbols"]):
             path: Path = ("symbols", index)
             check_range(symbol, path)
+            if symbol["high"] // symbol["step"] > _LARGEST_NUMBER:
+                raise Refusal("range", "has sizes of more than 32 bits", *path)
             if symbol["name"] in self._symbols:
                 raise Refusal("names", "is a symbol twice", *path)
             for use in self._uses:
@@ -153,8 +155,11 @@ class _PlanCheck:
 
     def _check_calls(self) -> None:
         kernels = {kernel["key"]: kernel for kernel in self._plan["kernels"]}
+        dispatches = 0
         for number, command in enumerate(self._plan["commands"]):
-            self._check_iterations(command, number)
+            dispatches += len(command["calls"]) * self._check_iterations(command, number)
+            if dispatches > MOST_WORK:
+                raise Refusal("work", f"has more than {MOST_WORK:,} dispatches in each run", "commands", number)
             for index, call in enumerate(command["calls"]):
                 path: Path = ("commands", number, "calls", index)
                 kernel = kernels.get(call["kernel"])
@@ -163,6 +168,8 @@ class _PlanCheck:
                 if len(kernel["bindings"]) != len(call["ranges"]):
                     raise Refusal("bindings", "has another number of ranges than its kernel of bindings", *path)
                 grid = [self._size(size, *path, "grid", axis) for axis, size in enumerate(call["grid"])]
+                if math.prod(max(low, 0) for low, _ in grid) > MOST_WORKGROUPS:
+                    raise Refusal("work", f"has more than {MOST_WORKGROUPS:,} workgroups", *path, "grid")
                 for name in ("flops", "bytes"):
                     self._names(call[name], *path, name)
                 is_empty = any(size == (0, 0) for size in grid)
@@ -170,16 +177,16 @@ class _PlanCheck:
                     self._check_span(item, is_empty, (*path, "ranges", at))
                 self._check_accesses(kernel, call, path)
 
-    def _check_iterations(self, command: Any, number: int) -> None:
-        """Check the number of iterations of a command, and make the buffer of a repeated one."""
+    def _check_iterations(self, command: Any, number: int) -> int:
+        """Return how often a command runs at least, and make the buffer of a repeated one."""
         self._buffers.pop("iteration", None)
-        if command["kind"] == "repeat":
-            count = self._size(command["count"], "commands", number, "count")
-            if count[1] > MOST_ITERATIONS:
-                raise Refusal(
-                    "iterations", f"has more than {MOST_ITERATIONS:,} iterations", "commands", number, "count"
-                )
-            self._buffers["iteration"] = (16, 16)
+        if command["kind"] != "repeat":
+            return 1
+        count = self._size(command["count"], "commands", number, "count")
+        if count[1] > MOST_ITERATIONS:
+            raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", "commands", number, "count")
+        self._buffers["iteration"] = (16, 16)
+        return max(count[0], 0)
 
     def _names(self, value: Any, *path: str | int) -> None:
         """Check the symbols of a number that no run depends on."""

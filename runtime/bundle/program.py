@@ -109,6 +109,14 @@ class RefuseStep:
 Step = Union[StageStep, ReadStep, AliasStep, BranchStep, IterateStep, RefuseStep]
 
 
+def step_text(step: Step) -> str:
+    """Return a step as text for errors: its kind, and the value that it defines or reads first."""
+    data = _to_json(step)
+    if isinstance(step, StageStep):
+        return f"stage of '{step.outputs[0].name if step.outputs else step.key}'"
+    return f"{data['kind']} of '{data.get('iteration') or data.get('value') or data.get('condition')}'"
+
+
 @record(slots=False)
 class ProgramRecord:
     """A program for inputs of these ``shapes``: numbers, or names of dynamic dimensions; its ``key`` is unique.

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
-from ..plan.plan import MOST_ITERATIONS
+from ..plan.plan import MOST_ITERATIONS, MOST_WORK
 from ..plan.record import record
 from .format import plan_file
 from .ranges import Bounds
 from .shape_relations import Path, byte_bounds, check_range, check_shapes, size_bounds
-from .structure import LARGEST, Refusal, in_order, schema
+from .structure import Refusal, in_order, schema
 
 #: Element types of integers that a run may read
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
@@ -75,13 +75,12 @@ class PlanUse:
 def stage_uses(manifest: Any, key: str) -> Iterator[PlanUse]:
     """Yield what the stages with the plan ``key`` ask of it."""
     for program in manifest.get("programs", ()):
-        ranges = {**manifest["dynamic"], **program["ranges"]}
         for step, types in _typed(program["steps"], _input_types(manifest, program)):
             if step["kind"] == "stage" and key in (step["plan"], step.get("software")):
                 sizes: dict[str, PortType] = {port: ("uint8", [symbol, 0]) for port, symbol in step["sizes"].items()}
                 inputs = {name: types[name] for name in step["inputs"]}
                 outputs = {port["name"]: (port["dtype"], port["shape"]) for port in step["outputs"]}
-                yield PlanUse({**inputs, **sizes}, outputs, ranges)
+                yield PlanUse({**inputs, **sizes}, outputs, {**manifest["dynamic"], **program["ranges"]})
 
 
 def _input_types(manifest: Any, program: Any) -> dict[str, PortType]:
@@ -150,21 +149,21 @@ class _ProgramCheck:
         outputs = {port["name"]: (port["dtype"], None) for port in manifest["outputs"]}
         self._check_steps(program["steps"], outputs, (*path, "steps"))
 
-    def _check_steps(self, steps: Any, results: Mapping[str, PortType], path: Path) -> None:
+    def _check_steps(self, steps: Any, results: Mapping[str, PortType], path: Path) -> int:
         """Check the steps to the end of their block, where ``results`` are values of these types; afterwards only what
-        was there before them is there.
+        was there before them is there.  Return how many steps they carry out at least.
         """
-        values, symbols = len(self._values), len(self._symbols)
+        values, symbols, least = len(self._values), len(self._symbols), 0
         for index, step in enumerate(steps):
             place = (*path, index)
             if step["kind"] in _LAST and index + 1 < len(steps):
                 raise Refusal("last step", "is not the last step", *place)
             if step["kind"] == "branch":
                 self._require_read(step["condition"], 1, ("bool",), (*place, "condition"))
-                self._check_steps(step["true"], results, (*place, "true"))
-                self._check_steps(step["false"], results, (*place, "false"))
+                sides = [self._check_steps(step[side], results, (*place, side)) for side in ("true", "false")]
+                least += min(sides)
             elif step["kind"] == "loop":
-                self._check_loop(step, place)
+                least += self._check_loop(step, place)
             elif step["kind"] == "stage":
                 self._check_stage(step, place)
             elif step["kind"] == "read":
@@ -174,10 +173,14 @@ class _ProgramCheck:
             elif step["kind"] == "alias":
                 self._require(step["source"], (*place, "source"))
                 self._define(step["value"], self._values[step["source"]], (*place, "value"))
+            least += 1
+            if least > MOST_WORK:
+                raise Refusal("work", f"ends what carries out more than {MOST_WORK:,} steps in each run", *place)
         if not steps or steps[-1]["kind"] not in _LAST:
             self._check_results(results, path)
         _forget(self._values, values)
         _forget(self._symbols, symbols)
+        return least
 
     def _read_symbol(self, symbol: str, path: Path) -> None:
         if symbol not in self._program["ranges"] or symbol in self._symbols:
@@ -191,12 +194,16 @@ class _ProgramCheck:
             if value is None or dtype not in (None, value[0]) or shape not in (None, value[1]):
                 raise Refusal("result", f"ends without '{name}', or with one of another type", *path)
 
-    def _check_loop(self, step: Any, path: Path) -> None:
-        """Check a loop: how often it runs, what it carries and gives, and its body."""
-        if step["count"] is None:
-            if step["symbol"] is None:
-                raise Refusal("loop", "has no bound of its iterations", *path)
-        elif size_bounds(step["count"], self._symbols, (*path, "count"))[1] > MOST_ITERATIONS:
+    def _check_loop(self, step: Any, path: Path) -> int:
+        """Check a loop: how often it runs, what it carries and gives, and its body.  Return how many iterations and
+        steps it carries out at least.
+        """
+        count: Bounds = (0, 0)
+        if step["count"] is not None:
+            count = size_bounds(step["count"], self._symbols, (*path, "count"))
+        elif step["symbol"] is None:
+            raise Refusal("loop", "has no bound of its iterations", *path)
+        if count[1] > MOST_ITERATIONS:
             raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", *path, "count")
         if step["symbol"] is None and (step["condition"] is not None or step["going"] is not None):
             raise Refusal("loop", "has a number of iterations that only a symbol can have", *path)
@@ -213,15 +220,16 @@ class _ProgramCheck:
             if results.setdefault(each["next"], initial) != initial:
                 raise Refusal("carried", "is carried as values of two types", *path, "carried", at, "next")
         for at, each in enumerate(step["stacked"]):
-            bytes_ = byte_bounds(each, self._symbols, (*path, "stacked", at))
-            if schema()["dtypes"][each["dtype"]] % 4 or bytes_[1] > LARGEST // MOST_ITERATIONS:
-                raise Refusal("row", "is not made of whole words, or too large", *path, "stacked", at)
+            all_rows = {**each, "shape": [*each["shape"], MOST_ITERATIONS]}
+            byte_bounds(all_rows, self._symbols, (*path, "stacked", at))
+            if schema()["dtypes"][each["dtype"]] % 4:
+                raise Refusal("row", "is not made of whole words", *path, "stacked", at)
             row = each["dtype"], each["shape"]
             if results.setdefault(each["row"], row) != row:
                 raise Refusal("row", "has another type than what is carried", *path, "stacked", at)
         if step["going"] is not None and results.setdefault(step["going"], _CONDITION) != _CONDITION:
             raise Refusal("loop", "goes on by a value of another type than bool", *path, "going")
-        self._check_steps(step["steps"], results, (*path, "steps"))
+        work = 1 + self._check_steps(step["steps"], results, (*path, "steps"))
         _forget(self._values, inside)
         if step["symbol"] is not None:
             self._read_symbol(step["symbol"], (*path, "symbol"))
@@ -229,6 +237,8 @@ class _ProgramCheck:
                 raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", *path, "symbol")
         for name, type_ in _loop_results(step, self._values):
             self._define(name, type_, path)
+        ends_early = step["condition"] is not None or step["going"] is not None
+        return 0 if ends_early else max(count[0], 0) * work
 
     def _check_stage(self, step: Any, path: Path) -> None:
         for key in (step["plan"], step.get("software", step["plan"])):
@@ -238,10 +248,9 @@ class _ProgramCheck:
                 raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
         for at, name in enumerate(step["inputs"]):
             self._require(name, (*path, "inputs", at))
-        inputs = set(step["inputs"])
         for port in in_order(step["sizes"]):
-            if step["sizes"][port] not in self._symbols or port in inputs:
-                raise Refusal("size", "is of no symbol that is there, or an input, too", *path, "sizes", port)
+            if step["sizes"][port] not in self._symbols or port in self._values:
+                raise Refusal("size", "is of no symbol that is there, or a value, too", *path, "sizes", port)
         for at, port in enumerate(step["outputs"]):
             byte_bounds(port, self._symbols, (*path, "outputs", at))
             self._define(port["name"], (port["dtype"], port["shape"]), (*path, "outputs", at))

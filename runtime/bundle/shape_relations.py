@@ -45,18 +45,15 @@ def size_bounds(value: Any, symbols: Mapping[str, Bounds], path: Path) -> Bounds
 
 
 def byte_bounds(port: Any, symbols: Mapping[str, Bounds], path: Path) -> Bounds:
-    """Return the bounds of the bytes of a tensor's elements, of which none may be too many to count."""
-    bytes_: Bounds | None = (schema()["dtypes"][port["dtype"]],) * 2
+    """Return the bounds of the bytes of a tensor's elements, of which none may be too many to count.
+
+    Neither may those of its other axes where one has the size 0: no array has such a shape.
+    """
+    low = high = counted = schema()["dtypes"][port["dtype"]]
     for axis, dim in enumerate(port["shape"]):
-        bytes_ = _product(bytes_, size_bounds(dim, symbols, (*path, "shape", axis)))
-    if bytes_ is None:
+        size = size_bounds(dim, symbols, (*path, "shape", axis))
+        low, high = low * max(size[0], 0), high * size[1]
+        counted = min(counted * max(size[1], 1), LARGEST + 1)
+    if counted > LARGEST:
         raise Refusal("overflow", "has 2 to the power of 53 bytes or more", *path)
-    return bytes_
-
-
-def _product(left: Bounds | None, right: Bounds) -> Bounds | None:
-    """Return the bounds of a product of sizes from 0 up, or None if it may be too large."""
-    if left is None:
-        return None
-    low, high = left[0] * max(right[0], 0), left[1] * right[1]
-    return None if high > LARGEST else (low, high)
+    return low, high

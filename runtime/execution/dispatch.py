@@ -5,6 +5,7 @@ Used by the executor for every run and by the weight pool for its transforms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from ..device import native
 from ..device.device import Device, PipelineHolder
 from ..plan.dimension import evaluate
 from ..plan.errors import DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import ITERATION_STRIDE, Kernel, KernelCall
+from ..plan.plan import ITERATION_STRIDE, MOST_WORKGROUPS, Kernel, KernelCall
 from ..plan.record import record
 from .run_sizes import RunSizes
 
@@ -125,6 +126,8 @@ class Binder:
         limit = self._limits["max-compute-workgroups-per-dimension"]
         if max(grid) > limit:
             raise DeviceLimitError(f"{describe(call)} dispatches {grid} workgroups; the limit is {limit} a dimension")
+        if math.prod(grid) > MOST_WORKGROUPS:
+            raise self._fault(f"{describe(call)} dispatches {grid} workgroups; at most {MOST_WORKGROUPS:,} are allowed")
         return grid
 
     def check_tensors(self, call: KernelCall, sizes: RunSizes, borrowed: Collection[str]) -> None:

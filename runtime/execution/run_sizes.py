@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..plan.dimension import dimension_function
 from ..plan.errors import ShaderloomError
-from ..plan.plan import MOST_ITERATIONS, KernelCall, Plan, RepeatedPass
+from ..plan.plan import MOST_ITERATIONS, MOST_WORK, KernelCall, Plan, RepeatedPass, dispatch_count
 from ..plan.record import record
 from .ports import PortSize, port_size
 
@@ -70,7 +70,7 @@ class PlanSizes:
         """Return the sizes for values of the symbols, in the plan's order.
 
         Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size, for too many
-        iterations, or for an output that is larger than what it is an alias of.
+        iterations or dispatches, or for an output that is larger than what it is an alias of.
         """
         sizes = self._sizes.get(values)
         if sizes is not None:
@@ -90,6 +90,9 @@ class PlanSizes:
         if max(iterations, default=0) > MOST_ITERATIONS:
             count = f"{max(iterations):,} times; at most {MOST_ITERATIONS:,} are allowed"
             raise self._fault(f"the plan repeats a pass {count}")
+        dispatches = dispatch_count(plan.commands, symbols)
+        if dispatches > MOST_WORK:
+            raise self._fault(f"a run of the plan has {dispatches:,} dispatches; at most {MOST_WORK:,} are allowed")
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
         sizes = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)

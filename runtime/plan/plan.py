@@ -176,6 +176,10 @@ class ComputePass:
 ITERATION_STRIDE = 256
 #: Iterations of a :class:`RepeatedPass`, at most: the buffer ``iteration`` takes 16 MiB then
 MOST_ITERATIONS = 1 << 16
+#: Dispatches of a run, at most, and steps of a bundle's program with them; each iteration counts
+MOST_WORK = 1 << 22
+#: Workgroups of one dispatch, at most: several times those of the largest tensor
+MOST_WORKGROUPS = 1 << 28
 
 
 @record
@@ -192,6 +196,12 @@ class RepeatedPass:
 
 
 Command = ComputePass | RepeatedPass
+
+
+def dispatch_count(commands: Sequence[Command], sizes: Mapping[str, int]) -> int:
+    """Return how many dispatches a run of the commands has for sizes of the symbols, empty ones included."""
+    counts = (evaluate(each.count, sizes) if isinstance(each, RepeatedPass) else 1 for each in commands)
+    return sum(len(each.calls) * max(count, 0) for each, count in zip(commands, counts))
 
 
 @record

@@ -73,6 +73,8 @@ export interface LoadOptions {
   software?: boolean;
   /** Bytes of weights that the bundle may have; 2 ** 33 by default. */
   maxWeightBytes?: number;
+  /** Bytes of all buffers of the session, at most; 2 ** 33 beyond `maxWeightBytes` by default. */
+  maxDeviceBytes?: number;
   /** Compile the pipelines of all plans, too, beside the upload of weights. Default: each plan's in its first run. */
   prepare?: boolean;
   /** Ends the load at once, which rejects with the signal's reason and frees what it has on the device. */

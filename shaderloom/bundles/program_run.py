@@ -6,7 +6,7 @@ Nothing here imports the compiler.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,14 +24,16 @@ from ..runtime.bundle.program import (
     StackedValue,
     StageStep,
     Step,
+    step_text,
 )
 from ..runtime.execution.attachment import Target
+from ..runtime.execution.ports import port_size
 from ..runtime.memory.stack import stack
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME
-from ..runtime.plan.errors import InputError, InternalError
-from ..runtime.plan.plan import Plan
+from ..runtime.plan.errors import InputError, InternalError, LimitError
+from ..runtime.plan.plan import MOST_WORK, Plan, Port, dispatch_count
 from .plans import BundlePlans
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class BundleProgram:
                 for dim, size in zip(dims, feeds[name].shape)
                 if isinstance(dim, str)
             }
-            _ProgramRun(self, program, targets, record, sizes).run(program.steps, env, targets)
+            direct = _apart(targets, feeds.values())
+            _ProgramRun(self, program, direct, record, sizes).run(program.steps, env, targets)
             return {name: deliver(name, env[name], target, self._resources.device) for name, target in targets.items()}
 
     def stage(self, step: StageStep, locations: Mapping[str, str | None]) -> PlanStep:
@@ -84,10 +87,34 @@ class BundleProgram:
         if not rows:
             shape = (0, *(evaluate(size, sizes) for size in stacked.shape))
             return RuntimeValue(np.empty(shape, BY_NAME[stacked.dtype].numpy), "compiler")
+        if all(row.tensor is None for row in rows):
+            return RuntimeValue(np.stack([row.host for row in rows]), "compiler")
         tensors = [
             row.tensor if row.tensor is not None else Tensor.from_numpy(row.host, resources.device) for row in rows
         ]
         return RuntimeValue(stack(tensors, resources.device, resources.account), "wgpu")
+
+    def require_room(self, step: IterateStep, sizes: Mapping[str, int], iterations: int) -> None:
+        """Raise :class:`LimitError` if what the loop stacks in so many iterations is more than may be allocated."""
+        account, total = self._resources.account, 0
+        largest = self._resources.device.profile.limit("max-buffer-size")
+        for stacked in step.stacked:
+            port = Port(stacked.result, stacked.dtype, (iterations, *stacked.shape))
+            shape = (iterations, *(evaluate(size, sizes) for size in stacked.shape))
+            size = port_size(port, shape, self._source.caps.tensor_elements).padded
+            total += size
+            if size > largest:
+                raise LimitError(
+                    f"has {size:,} bytes with {iterations:,} iterations; a buffer of the device may have {largest:,}",
+                    tensor=stacked.result,
+                )
+            if account.used + total > account.cap:
+                raise LimitError(
+                    f"needs {size:,} bytes with {iterations:,} iterations on top of {account.used:,}; "
+                    f"the cap is {account.cap:,}",
+                    tensor=stacked.result,
+                    hint="raise caps.device_memory",
+                )
 
     def plans(self) -> list[Plan]:
         """Return the loaded plans of stages."""
@@ -116,11 +143,14 @@ class _ProgramRun:
         self._targets = targets
         self._record = record
         self._sizes = sizes
+        self._work = 0  #: steps and dispatches so far
+        self._depth = 0  #: loops around the step that runs
 
     def run(self, steps: Sequence[Step], env: Env, results: Collection[str], decisive: Collection[str] = ()) -> None:
         """Run steps to the end of their block; of its ``results`` those that are ``decisive`` are read on the host."""
         for position, step in enumerate(steps):
             following = steps[position + 1 :]
+            self._count(1, step)
             if isinstance(step, StageStep):
                 self._run_stage(step, env, following, decisive)
             elif isinstance(step, ReadStep):
@@ -148,7 +178,9 @@ class _ProgramRun:
         }
         for port, symbol in step.sizes.items():
             env[port] = RuntimeValue(np.empty((self._sizes[symbol], 0), np.uint8), "caller")
-        self._programs.stage(step, locations).run(env, self._targets, self._record)
+        stage = self._programs.stage(step, locations)
+        self._count(dispatch_count(stage.executor.plan.commands, self._sizes), step)
+        stage.run(env, self._targets if self._depth == 0 else {}, self._record)
 
     def _run_loop(self, step: IterateStep, env: Env) -> None:
         """Run the iterations of a loop, whose carried values and rows stay on the device."""
@@ -157,8 +189,13 @@ class _ProgramRun:
         rows: list[list[RuntimeValue]] = [[] for _ in step.stacked]
         results = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
         decisive = {step.going} if step.going is not None else set()
+        if count is not None and step.condition is None and step.going is None:
+            self._programs.require_room(step, self._sizes, count)
         going, iteration = step.condition is None or self._is_true(step.condition, env), 0
+        self._depth += 1
         while going and (count is None or iteration < count):
+            self._count(1, step)
+            self._programs.require_room(step, self._sizes, iteration + 1)
             if step.symbol is not None:
                 self._set(step.symbol, iteration + 1, step.symbol, is_final=False)
             inner = dict(env)
@@ -170,11 +207,19 @@ class _ProgramRun:
                 row.append(inner[stacked.row])
             going = step.going is None or self._is_true(step.going, inner)
             iteration += 1
+        self._depth -= 1
         if step.symbol is not None:
             self._set(step.symbol, iteration, step.symbol)
         env.update((each.result, value) for each, value in zip(step.carried, carried) if each.result is not None)
         for row, stacked in zip(rows, step.stacked):
             env[stacked.result] = self._programs.stack(row, stacked, self._sizes)
+
+    def _count(self, number: int, step: Step) -> None:
+        """Count steps, iterations and dispatches; raise :class:`InputError` for more than a run may have."""
+        self._work += number
+        if self._work > MOST_WORK:
+            most = f"a run carries out at most {MOST_WORK:,} steps and dispatches"
+            raise InputError(f"{most}; this one has more with its {step_text(step)}")
 
     def _read(self, step: ReadStep, env: Env) -> None:
         array = np.asarray(read(env, step.value, self._record)).reshape(-1)
@@ -191,6 +236,15 @@ class _ProgramRun:
                 hint=f"compile it with --range '{symbol}=LOW:HIGH'",
             )
         self._sizes[symbol] = size
+
+
+def _apart(targets: Mapping[str, Target], feeds: Iterable[Any]) -> dict[str, Target]:
+    """Return where stages may write outputs: to no tensor whose buffer is fed, since later stages may read it."""
+    fed = {feed._storage.gpu.uid for feed in feeds if isinstance(feed, Tensor)}
+    return {
+        name: "gpu-buffer" if isinstance(target, Tensor) and target._storage.gpu.uid in fed else target
+        for name, target in targets.items()
+    }
 
 
 def _live(steps: Sequence[Step], results: Collection[str], *, on_host: bool = True) -> set[str]:

@@ -144,10 +144,13 @@ class PlanStep:
         self.size_inputs = size_inputs or {}
         self.device = device
         self.constant = {constant.output for constant in executor.plan.constants}
+        plan = executor.plan
+        types = {f"input:{port.name}": (port.dtype, port.shape) for port in plan.inputs}
+        own = {port.name: (port.dtype, port.shape) for port in plan.outputs}
         self.aliases = {
             alias.output: alias.source.partition(":")[2]
-            for alias in executor.plan.aliases
-            if alias.source.startswith("input:")
+            for alias in plan.aliases
+            if types.get(alias.source) == own[alias.output]  # else it has another shape
         }
         self.general = general
         self.works = bool(executor.plan.calls)

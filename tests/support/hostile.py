@@ -162,6 +162,11 @@ def _repeat(count: Any) -> Change:
     return change
 
 
+def _repeated_often(root: Any) -> None:
+    _repeat(65_536)(root)
+    root["commands"][0]["calls"] *= 65
+
+
 def _command_without_iterations(root: Any) -> None:
     """A call of a command without iterations binds their number."""
     call = root["commands"][0]["calls"][0]
@@ -234,6 +239,9 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
     "a grid of two axes": ("plan", put([1, 1], *CALL, "grid"), "count"),
     "a grid of 50,000 factors": ("plan", put([["*", *[3] * 50_000], 1, 1], *CALL, "grid"), "size"),
     "a grid of 1,000 factors": ("plan", put([["*", *[3] * 1_000], 1, 1], *CALL, "grid"), "overflow"),
+    "a grid beyond 32 bits": ("plan", put([1, 1, 1 << 33], *CALL, "grid"), "work"),
+    "a grid of all workgroups that axes allow": ("plan", put([65_535] * 3, *CALL, "grid"), "work"),
+    "millions of dispatches": ("plan", _repeated_often, "work"),
     "an unknown buffer": ("plan", put("input:q", *RANGE, "buffer"), "buffer"),
     "a buffer named as a prototype": ("plan", put("__proto__", *RANGE, "buffer"), "buffer"),
     "a range outside": ("plan", put(1 << 20, *RANGE, "offset"), "inside"),
@@ -330,6 +338,19 @@ def _loop(number: int, *path: Any, value: Any) -> Change:
     return change
 
 
+def _nested_loops(outer: int, inner: int) -> Any:
+    """An empty loop in another."""
+
+    def empty(count: int, steps: list[Any]) -> Any:
+        open_ends = dict.fromkeys(("symbol", "condition", "going"))
+        return {
+            "kind": "loop", "count": count, **open_ends, "iteration": f"{count}", "carried": [], "stacked": [],
+            "steps": steps,
+        }  # fmt: skip
+
+    return empty(outer, [empty(inner, [])])
+
+
 #: By name: a change of the manifest of the program (:data:`~.bundles.STEPS`), and the rule by which it is refused
 PROGRAMS: dict[str, tuple[Change, str]] = {
     "neither plans nor programs": (put([], "programs"), "plans"),
@@ -380,9 +401,17 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
     ),
     "a size before it is read": (_step("stage", "sizes", value={"rows": "m"}), "size"),
     "a size of what is an input, too": (_step("stage", "sizes", value={"x": "n"}), "size"),
+    "a size that is a value": (
+        lambda root: root["programs"][0]["steps"][-1]["true"][0].update(sizes={"w": "m"}),
+        "size",
+    ),
     "a size named as a prototype": (_step("stage", "sizes", value={"rows": "__proto__"}), "size"),
     "an output of a size before it is read": (_step("stage", "outputs", 0, "shape", value=["m"]), "symbol"),
     "an output that is negative": (_step("stage", "outputs", 0, "shape", value=[-1]), "negative"),
+    "an output of no elements that no array has": (
+        _step("stage", "outputs", 0, "shape", value=[0, 2**52, 2**52]),
+        "overflow",
+    ),
     "an output larger than memory": (_step("stage", "outputs", 0, "shape", value=[2**52, 4]), "overflow"),
     "more integers than are there": (_step("read", "symbols", value=["m", "m"]), "read"),
     "integers of floats": (_step("read", "value", value="x"), "read"),
@@ -424,7 +453,18 @@ LOOPS: dict[str, tuple[Change, str]] = {
     "a row of another type": (_step("loop", "stacked", 0, "dtype", value="int64"), "result"),
     "a row of half a word": (_step("loop", "stacked", 0, "dtype", value="float16"), "row"),
     "a row that is carried as another type": (_step("loop", "stacked", 0, "row", value="Loop_0.body/w"), "row"),
-    "rows beyond what can be counted": (_step("loop", "stacked", 0, "shape", value=[2**40]), "row"),
+    "rows beyond what can be counted": (_step("loop", "stacked", 0, "shape", value=[2**40]), "overflow"),
+    "rows of no elements that no array has": (_step("loop", "stacked", 0, "shape", value=[0, 2**50]), "overflow"),
+    "loops in loops of many iterations": (
+        lambda root: root["programs"][0]["steps"].insert(0, _nested_loops(65_536, 64)),
+        "work",
+    ),
+    "as many loops as are too much together": (
+        lambda root: root["programs"][0]["steps"].__setitem__(
+            slice(0, 0), [_nested_loops(number, 999) for number in range(1_000, 1_010)]
+        ),
+        "work",
+    ),
     "an end by a number": (_step("loop", "going", value="Loop_0.body/w"), "loop"),
     "an end that is not there": (_step("loop", "going", value="no"), "result"),
     "a body without steps": (_step("loop", "steps", value=[]), "result"),
@@ -461,6 +501,7 @@ STATES: dict[str, tuple[Change, str | None]] = {
     "an output that is an input": (put("past", "states", 0, "output"), "output"),
     "an input that is an output": (put("present", "states", 0, "input"), "state"),
     "an input that is a buffer": (put("input:past", "states", 0, "input"), "state"),
+    "a symbol beyond 32 bits": (put(1 << 32, "symbols", 0, "high"), "range"),
     "states named as prototypes": (_named_as_prototypes, "output"),
     "an input named as a prototype": (put("__proto__", "states", 0, "input"), "state"),
     "another type of the output": (put("int32", "outputs", 0, "dtype"), "signature"),
@@ -500,7 +541,7 @@ BEYOND_LIMITS: dict[str, tuple[str, Change]] = {
     "a limit named as a method": ("manifest", put(1, "limits", "constructor")),
     "a limit that no device has": ("manifest", put(1 << 52, "limits", "maxBufferSize")),
     "a grid beyond 16 bits": ("plan", put([1 << 16, 1, 1], *CALL, "grid")),
-    "a grid beyond 32 bits": ("plan", put([1, 1, 1 << 33], *CALL, "grid")),
+    "a grid beyond 16 bits of the last axis": ("plan", put([1, 1, 1 << 20], *CALL, "grid")),
     "an arena of a terabyte": ("plan", put([1 << 40], "arenas")),
     "an arena of the last number": ("plan", put([(1 << 53) - 1], "arenas")),
     "arenas of more than the last number": ("plan", put([1 << 52] * 4, "arenas")),

@@ -9,14 +9,17 @@ export const tensorUsage = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SR
 /** Hold the buffers of a session by name: weights, inputs, outputs, arenas, symbols. Plans share them. */
 export class Buffers {
   #device;
+  #most;
+  #total = 0;
   /** @type {Map<string, GPUBuffer>} */
   #buffers = new Map();
   /** Called when a buffer takes the place of a smaller one. */
   onReplace = () => {};
 
-  /** @param {GPUDevice} device */
-  constructor(device) {
+  /** @param {GPUDevice} device @param {number} most bytes in all */
+  constructor(device, most) {
     this.#device = device;
+    this.#most = most;
   }
 
   /** Return the buffer of a name, or undefined. @param {string} name */
@@ -32,6 +35,10 @@ export class Buffers {
     if (size > maxBufferSize) {
       throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
     }
+    if (this.#total + size > this.#most) {
+      throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${this.#total}; maxDeviceBytes is ${this.#most}`);
+    }
+    this.#total += size;
     const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
     this.#buffers.set(name, buffer);
     return buffer;
@@ -43,10 +50,18 @@ export class Buffers {
     const present = this.#buffers.get(name);
     if (present && present.size >= bufferSize(bytes)) return present;
     if (present) {
-      present.destroy(); // what was submitted still completes
+      this.free(name);
       this.onReplace();
     }
     return this.create(name, bytes, usage);
+  }
+
+  /** Destroy a buffer; submitted work completes. @param {string} name */
+  free(name) {
+    const buffer = this.#buffers.get(name);
+    this.#total -= buffer?.size ?? 0;
+    buffer?.destroy();
+    this.#buffers.delete(name);
   }
 
   destroy() {

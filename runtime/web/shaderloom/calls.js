@@ -9,7 +9,9 @@ import { writeArray } from "./buffers.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
-import { bufferSize, elementCount, evaluate, ITERATION_STRIDE, MOST_ITERATIONS, shapeOf } from "./sizes.js";
+import {
+  bufferSize, elementCount, evaluate, ITERATION_STRIDE, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS, shapeOf,
+} from "./sizes.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
@@ -135,7 +137,7 @@ export class Calls {
         const grid = call.grid.map((size) => evaluate(size, symbols));
         if (grid.includes(0)) continue;
         const text = `kernel ${call.kernel.slice(0, 12)} has ${grid.join(" x ")} workgroups`;
-        if (Math.min(...grid) < 0) throw new ShaderloomError("bundle", text);
+        if (Math.min(...grid) < 0 || elementCount(grid) > MOST_WORKGROUPS) throw new ShaderloomError("bundle", text);
         const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
         if (Math.max(...grid) > most) throw new ShaderloomError("device", `${text}; the device allows ${most} an axis`);
         const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
@@ -143,6 +145,8 @@ export class Calls {
       }
       return sized;
     });
+    const dispatches = commands.reduce((sum, { calls, count = 1 }) => sum + calls.length * count, 0);
+    if (dispatches > MOST_WORK) throw new ShaderloomError("bundle", `a run has over ${MOST_WORK} dispatches`);
     cache.set(key, commands);
     const [oldest] = cache.keys();
     if (cache.size > CACHED_SIZES) cache.delete(oldest);

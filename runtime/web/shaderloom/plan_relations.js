@@ -7,7 +7,7 @@
 import { boundsOf } from "./bounds.js";
 import { BYTES, checkRange, requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { bufferSize, MOST_ITERATIONS } from "./sizes.js";
+import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./sizes.js";
 import { Refusal } from "./structure.js";
 
 /** The largest number of a problem, of 32 bits. */
@@ -92,6 +92,7 @@ class PlanCheck {
       const { name, low, high, step } = symbol;
       const path = ["symbols", index];
       checkRange(symbol, path);
+      if (Math.floor(high / step) > LARGEST_NUMBER) throw new Refusal("range", "has sizes of more than 32 bits", path);
       if (this.#symbols.has(name)) throw new Refusal("names", "is a symbol twice", path);
       for (const { ranges } of this.#uses) {
         const declared = ranges.get(name);
@@ -184,8 +185,12 @@ class PlanCheck {
 
   #checkCalls() {
     const kernels = new Map(this.#plan.kernels.map((/** @type {any} */ kernel) => [kernel.key, kernel]));
+    let dispatches = 0;
     for (const [number, { kind, calls, count }] of this.#plan.commands.entries()) {
-      this.#checkIterations(kind, count, number);
+      dispatches += calls.length * this.#checkIterations(kind, count, number);
+      if (dispatches > MOST_WORK) {
+        throw new Refusal("work", "has too many dispatches", ["commands", number]);
+      }
       for (const [index, call] of calls.entries()) {
         const path = ["commands", number, "calls", index];
         const kernel = kernels.get(call.kernel);
@@ -193,26 +198,32 @@ class PlanCheck {
         if (kernel.bindings.length !== call.ranges.length) {
           throw new Refusal("bindings", "has another number of ranges than its kernel of bindings", path);
         }
+        /** @type {Bounds[]} */
         const grid = call.grid.map((/** @type {any} */ size, /** @type {number} */ axis) =>
           this.#size(size, [...path, "grid", axis]));
+        if (elementCount(grid.map(([low]) => Math.max(low, 0))) > MOST_WORKGROUPS) {
+          throw new Refusal("work", "has too many workgroups", [...path, "grid"]);
+        }
         for (const name of ["flops", "bytes"]) boundsIn(call[name], this.#symbols, [...path, name]);
-        const isEmpty = grid.some((/** @type {Bounds} */ [low, high]) => low === 0 && high === 0);
+        const isEmpty = grid.some(([low, high]) => low === 0 && high === 0);
         for (const [at, range] of call.ranges.entries()) this.#checkSpan(range, isEmpty, [...path, "ranges", at]);
         checkAccesses(kernel, call, path);
       }
     }
   }
 
-  /** Check the number of iterations of a command, and make the buffer of a repeated one.
+  /** Return how often a command runs at least; make the buffer of a repeated one.
    *  @param {string} kind @param {any} count @param {number} number */
   #checkIterations(kind, count, number) {
     this.#buffers.delete("iteration");
-    if (kind !== "repeat") return;
+    if (kind !== "repeat") return 1;
     const path = ["commands", number, "count"];
-    if (this.#size(count, path)[1] > MOST_ITERATIONS) {
+    const [low, high] = this.#size(count, path);
+    if (high > MOST_ITERATIONS) {
       throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, path);
     }
     this.#buffers.set("iteration", [16, 16]);
+    return Math.max(low, 0);
   }
 
   /** @param {any} range @param {boolean} isEmpty @param {Path} path */
@@ -341,25 +352,17 @@ export function sizeBounds(value, symbols, path) {
   return bounds;
 }
 
-/** Return the bounds of the bytes of a tensor's elements, of which none may be too many to count.
+/** Return the bounds of the bytes of a tensor's elements, of which none may be too many to count, beside a size 0 too.
  *  @param {any} port @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path @returns {Bounds} */
 export function byteBounds({ dtype, shape }, symbols, path) {
   const itemsize = BYTES.get(dtype) ?? 0;
-  /** @type {Bounds | undefined} */
-  let bytes = [itemsize, itemsize];
+  let [low, high, counted] = [itemsize, itemsize, itemsize];
   for (const [axis, dim] of shape.entries()) {
-    const size = sizeBounds(dim, symbols, [...path, "shape", axis]);
-    bytes &&= product(bytes, size);
+    const [least, most] = sizeBounds(dim, symbols, [...path, "shape", axis]);
+    [low, high, counted] = [low * Math.max(least, 0), high * most, counted * Math.max(most, 1)];
   }
-  if (!bytes) throw new Refusal("overflow", "has 2 to the power of 53 bytes or more", path);
-  return bytes;
-}
-
-/** Return the bounds of a product of sizes from 0 up, or undefined if it may be too large.
- *  @param {Bounds} left @param {Bounds} right @returns {Bounds | undefined} */
-function product(left, right) {
-  const high = left[1] * right[1];
-  return high > Number.MAX_SAFE_INTEGER ? undefined : [left[0] * Math.max(right[0], 0), high];
+  if (counted > Number.MAX_SAFE_INTEGER) throw new Refusal("overflow", "has 2 to the power of 53 bytes or more", path);
+  return [low, high];
 }
 
 /** Return the number of bytes of base64 data. @param {string} data */

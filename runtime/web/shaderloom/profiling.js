@@ -1,12 +1,48 @@
 /** @import { Call, CallTime } from "../shaderloom.js" */
-/** @import { BoundCall } from "./calls.js" */
+/** @import { BoundCall, Calls } from "./calls.js" */
+/** @import { Value } from "./feeds.js" */
+/** @import { DeviceGuard } from "./guard.js" */
+/** @import { LoadedPlan } from "./plans.js" */
+/** @import { TimeCalls } from "./programs.js" */
 /** @import { Symbols } from "./shapes.js" */
 
-import { encodeCall } from "./calls.js";
+import { encodeCall, encodeStates } from "./calls.js";
+import { ShaderloomError } from "./errors.js";
 import { evaluate } from "./sizes.js";
 
 /** Calls whose timestamps one query set holds. */
 const CALLS_A_SET = 2048;
+
+/**
+ * Run a plan, or a program, and return the time of each call.
+ *
+ * @param {DeviceGuard} guard @param {Calls} calls @param {Symbols} symbols @param {Record<string, Value>} values
+ * @param {(time: TimeCalls) => Promise<LoadedPlan | object>} begin gives a loaded plan, or runs a program
+ * @returns {Promise<CallTime[]>} @throws {ShaderloomError} "device" where there are no timestamps
+ */
+export async function profileOf(guard, calls, symbols, values, begin) {
+  const { device } = guard;
+  if (!device.features.has("timestamp-query")) {
+    throw new ShaderloomError("device", "the device was opened without the feature timestamp-query");
+  }
+  /** @type {CallTime[]} */
+  const times = [];
+  /** @type {TimeCalls} */
+  const time = async (bound, sizes) => {
+    times.push(...await timesOf(device, bound, sizes));
+  };
+  const begun = await begin(time);
+  if (!("kernels" in begun)) return times;
+  const loaded = /** @type {LoadedPlan} */ (begun);
+  await guard.watch("a profile", () => {
+    const { calls: bound, lookup } = calls.bind(loaded, symbols, values);
+    const encoder = device.createCommandEncoder();
+    encodeStates(encoder, loaded.plan, symbols, lookup);
+    device.queue.submit([encoder.finish()]);
+    return time(bound, symbols);
+  });
+  return times;
+}
 
 /**
  * Run calls, each in a pass of its own, and return the time of each call of the plan, those of iterations summed.
@@ -14,7 +50,7 @@ const CALLS_A_SET = 2048;
  * @param {GPUDevice} device one with the feature timestamp-query @param {BoundCall[]} calls @param {Symbols} symbols
  * @returns {Promise<CallTime[]>}
  */
-export async function timesOf(device, calls, symbols) {
+async function timesOf(device, calls, symbols) {
   const parts = [];
   for (let start = 0; start < calls.length; start += CALLS_A_SET) {
     parts.push(timePart(device, calls.slice(start, start + CALLS_A_SET)));

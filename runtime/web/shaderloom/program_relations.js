@@ -8,7 +8,7 @@
 import { BYTES, checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
 import { byteBounds, isSameShape, sizeBounds } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
-import { MOST_ITERATIONS } from "./sizes.js";
+import { MOST_ITERATIONS, MOST_WORK } from "./sizes.js";
 import { Refusal } from "./structure.js";
 
 /** Element types of integers that a run may read. */
@@ -51,7 +51,6 @@ export function stageUses(manifest, key) {
   /** @type {PlanUse[]} */
   const uses = [];
   for (const program of manifest.programs) {
-    const ranges = new Map(Object.entries({ ...manifest.dynamic, ...program.ranges }));
     for (const [step, types] of typed(program.steps, inputTypes(manifest, program))) {
       if (step.kind !== "stage" || (step.plan !== key && step.software !== key)) continue;
       const sizes = Object.entries(step.sizes).map(([port, symbol]) =>
@@ -59,7 +58,7 @@ export function stageUses(manifest, key) {
       uses.push({
         inputs: new Map([...step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]), ...sizes]),
         outputs: new Map(step.outputs.map((/** @type {any} */ port) => [port.name, port])),
-        ranges,
+        ranges: new Map(Object.entries({ ...manifest.dynamic, ...program.ranges })),
       });
     }
   }
@@ -175,9 +174,11 @@ class ProgramCheck {
   }
 
   /** Check the steps to the end of their block, where `results` are values of these types; afterwards only what was
-   *  there before them is there. @param {any[]} steps @param {[string, PortType][]} results @param {Path} path */
+   *  there before them is there. Return how many steps they carry out at least.
+   *  @param {any[]} steps @param {[string, PortType][]} results @param {Path} path @returns {number} */
   #checkSteps(steps, results, path) {
     const [values, symbols] = [this.#values.size, this.#symbols.size];
+    let least = 0;
     for (const [index, step] of steps.entries()) {
       const place = [...path, index];
       if (LAST.includes(step.kind) && index + 1 < steps.length) {
@@ -185,9 +186,8 @@ class ProgramCheck {
       }
       if (step.kind === "branch") {
         this.#requireRead(step.condition, 1, ["bool"], [...place, "condition"]);
-        this.#checkSteps(step.true, results, [...place, "true"]);
-        this.#checkSteps(step.false, results, [...place, "false"]);
-      } else if (step.kind === "loop") this.#checkLoop(step, place);
+        least += Math.min(...["true", "false"].map((side) => this.#checkSteps(step[side], results, [...place, side])));
+      } else if (step.kind === "loop") least += this.#checkLoop(step, place);
       else if (step.kind === "stage") this.#checkStage(step, place);
       else if (step.kind === "read") {
         this.#requireRead(step.value, step.symbols.length, INTEGERS, [...place, "value"]);
@@ -195,10 +195,14 @@ class ProgramCheck {
       } else if (step.kind === "alias") {
         this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
       }
+      if (++least > MOST_WORK) {
+        throw new Refusal("work", `ends what carries out more than ${MOST_WORK} steps in each run`, place);
+      }
     }
     if (!LAST.includes(steps.at(-1)?.kind)) this.#checkResults(results, path);
     this.#values.forget(values);
     this.#symbols.forget(symbols);
+    return least;
   }
 
   /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @returns {number} */
@@ -221,12 +225,13 @@ class ProgramCheck {
     }
   }
 
-  /** Check a loop: how often it runs, what it carries and gives, and its body. @param {any} step @param {Path} path */
+  /** Check a loop: how often it runs, what it carries and gives, and its body. Return how many iterations and steps it
+   *  carries out at least. @param {any} step @param {Path} path @returns {number} */
   #checkLoop(step, path) {
     const { count, symbol, condition, going, iteration, carried, stacked } = step;
-    if (count === null) {
-      if (symbol === null) throw new Refusal("loop", "has no bound of its iterations", path);
-    } else if (sizeBounds(count, this.#symbols, [...path, "count"])[1] > MOST_ITERATIONS) {
+    if (count === null && symbol === null) throw new Refusal("loop", "has no bound of its iterations", path);
+    const [low, high] = count === null ? [0, 0] : sizeBounds(count, this.#symbols, [...path, "count"]);
+    if (high > MOST_ITERATIONS) {
       throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "count"]);
     }
     if (symbol === null && (condition !== null || going !== null)) {
@@ -253,21 +258,20 @@ class ProgramCheck {
     }
     for (const [at, { row, dtype, shape }] of stacked.entries()) {
       const place = [...path, "stacked", at];
-      const [, bytes] = byteBounds({ dtype, shape }, this.#symbols, place);
-      if ((BYTES.get(dtype) ?? 0) % 4 || bytes > Math.floor(Number.MAX_SAFE_INTEGER / MOST_ITERATIONS)) {
-        throw new Refusal("row", "is not made of whole words, or too large", place);
-      }
+      byteBounds({ dtype, shape: [...shape, MOST_ITERATIONS] }, this.#symbols, place);
+      if ((BYTES.get(dtype) ?? 0) % 4) throw new Refusal("row", "is not made of whole words", place);
       if (!expect(row, { dtype, shape })) throw new Refusal("row", "has another type than what is carried", place);
     }
     if (going !== null && !expect(going, { dtype: "bool", shape: [] })) {
       throw new Refusal("loop", "goes on by a value of another type than bool", [...path, "going"]);
     }
-    this.#checkSteps(step.steps, [...results], [...path, "steps"]);
+    const work = 1 + this.#checkSteps(step.steps, [...results], [...path, "steps"]);
     this.#values.forget(inside);
     if (symbol !== null && this.#readSymbol(symbol, [...path, "symbol"]) > MOST_ITERATIONS) {
       throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "symbol"]);
     }
     for (const [name, type] of loopResults(step, this.#values)) this.#define(name, type, path);
+    return condition === null && going === null ? Math.max(low, 0) * work : 0;
   }
 
   /** @param {any} step @param {Path} path */
@@ -277,10 +281,9 @@ class ProgramCheck {
       requireListed(this.#manifest.files, `plan-${key}.json`, path);
     }
     for (const [at, name] of step.inputs.entries()) this.#require(name, [...path, "inputs", at]);
-    const inputs = new Set(step.inputs);
     for (const [port, symbol] of sortedEntries(step.sizes)) {
-      if (!this.#symbols.get(symbol) || inputs.has(port)) {
-        throw new Refusal("size", "is of no symbol that is there, or an input, too", [...path, "sizes", port]);
+      if (!this.#symbols.get(symbol) || this.#values.get(port)) {
+        throw new Refusal("size", "is of no symbol that is there, or a value, too", [...path, "sizes", port]);
       }
     }
     for (const [at, port] of step.outputs.entries()) {

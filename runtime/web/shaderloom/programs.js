@@ -1,6 +1,7 @@
 // Programs of bundles: loaded where a manifest has some.
 
 /** @import * as api from "../shaderloom.js" */
+/** @import { Plan } from "../shaderloom.js" */
 /** @import { Buffers } from "./buffers.js" */
 /** @import { BoundCall, Calls } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
@@ -9,7 +10,7 @@
 /** @import { PlanKeys, Plans } from "./plans.js" */
 /** @import { Symbols } from "./shapes.js" */
 
-import { tensorUsage, writeArray } from "./buffers.js";
+import { writeArray } from "./buffers.js";
 import { encodeRun, encodeStates } from "./calls.js";
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
@@ -17,7 +18,7 @@ import { isBuffer, requireShape } from "./feeds.js";
 import { contentOf } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import { rangeViolation } from "./shapes.js";
-import { bufferSize, elementCount, evaluate, shapeOf } from "./sizes.js";
+import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
 
 export { checkPrograms, stageUses } from "./program_relations.js";
 
@@ -25,7 +26,8 @@ export { checkPrograms, stageUses } from "./program_relations.js";
  *  @typedef {{ data: api.TypedArray | GPUBuffer, dtype: api.DataType, dims: readonly number[] }} ProgramValue
  *  @typedef {(calls: BoundCall[], symbols: Symbols) => Promise<void>} TimeCalls
  *  @typedef {{ program: api.Program, values: Map<string, ProgramValue>, sizes: Symbols, signal?: AbortSignal,
- *    time?: TimeCalls }} ProgramRun The values and sizes that are there. */
+ *    time?: TimeCalls, work: { done: number } }} ProgramRun The values and sizes that are there, and how many steps,
+ *    iterations and dispatches there were. */
 
 /** Return the keys of the stages of a program. @param {api.Step[]} steps @returns {PlanKeys[]} */
 export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
@@ -38,6 +40,8 @@ export class ProgramRunner {
   #calls;
   #copies;
   #plans;
+  /** Loops that ran, numbered. @type {Map<api.LoopStep, number>} */
+  #loops = new Map();
   /** The run before. @type {Promise<unknown>} */
   #turn = Promise.resolve();
 
@@ -51,25 +55,31 @@ export class ProgramRunner {
     this.#plans = plans;
   }
 
-  /** Return what `work` resolves to, which begins once the works before it have ended. @template T
-   *  @param {() => Promise<T>} work @returns {Promise<T>} */
-  inTurn(work) {
-    const result = this.#turn.then(work);
+  /**
+   * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions.
+   *
+   * @template {keyof api.Located} Location
+   * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
+   * @param {readonly api.Port[]} ports the outputs of the model
+   * @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options
+   * @returns {Promise<Record<string, api.Located[Location]>>}
+   * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
+   *   "bundle", "device"; and the signal's reason once it is aborted
+   */
+  async run(program, symbols, feeds, ports, { outputs = ports.map(({ name }) => name), inPlace, ...options }) {
+    const unknown = outputs.find((name) => !ports.some((port) => port.name === name));
+    if (unknown !== undefined) throw new ShaderloomError("input", `the model has no output '${unknown}'`);
+    if (inPlace) throw new ShaderloomError("input", "inPlace is for models that are one plan; this one has several steps");
+    const result = this.#turn.then(() => this.#run(program, symbols, feeds, { outputs, ...options }));
     this.#turn = result.catch(() => {});
     return result;
   }
 
-  /**
-   * Run a program; `symbols` has the sizes of its dynamic dimensions.
-   *
-   * @template {keyof api.Located} Location
-   * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
-   * @param {{ location: Location, outputs: readonly string[], signal?: AbortSignal, time?: TimeCalls }} options
-   * @returns {Promise<Record<string, api.Located[Location]>>}
-   * @throws {ShaderloomError} "input" for shapes that do not fit and integers outside of their ranges, "bundle",
-   *   "device"; and the signal's reason once it is aborted
-   */
-  async run(program, symbols, feeds, { location, outputs, signal, time }) {
+  /** @template {keyof api.Located} Location
+   *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
+   *  @param {{ location: Location, outputs: readonly string[], signal?: AbortSignal, time?: TimeCalls }} options
+   *  @returns {Promise<Record<string, api.Located[Location]>>} */
+  async #run(program, symbols, feeds, { location, outputs, signal, time }) {
     /** @type {Map<string, ProgramValue>} */
     const values = new Map();
     for (const [name, shape] of Object.entries(program.shapes)) {
@@ -79,7 +89,7 @@ export class ProgramRunner {
     /** @type {Symbols} */
     const sizes = Object.assign(Object.create(null), symbols);
     /** @type {ProgramRun} */
-    const run = { program, values, sizes, signal, time };
+    const run = { program, values, sizes, signal, time, work: { done: 0 } };
     await this.#runSteps(run, program.steps);
     return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), location);
   }
@@ -91,6 +101,7 @@ export class ProgramRunner {
       this.#guard.check();
       signal?.throwIfAborted();
       const step = steps[index];
+      countWork(run, 1, step);
       if (step.kind === "stage") await this.#runStage(run, step);
       else if (step.kind === "alias") values.set(step.value, valueAt(values, step.source));
       else if (step.kind === "refuse") throw new ShaderloomError("input", step.reason);
@@ -126,7 +137,9 @@ export class ProgramRunner {
         }
       });
     } finally {
-      for (const buffer of rows.flat()) buffer.destroy(); // what was submitted still completes
+      for (const [at, stacked] of rows.entries()) {
+        for (const number of stacked.keys()) this.#buffers.free(this.#rowName(step, at, number));
+      }
     }
   }
 
@@ -136,6 +149,8 @@ export class ProgramRunner {
     const { program, values, sizes } = run;
     const { count, symbol, condition, going } = step;
     const most = count === null ? Infinity : evaluate(count, sizes);
+    if (count !== null && condition === null && going === null) this.#requireRoom(step, sizes, most);
+    const own = this.#ordinal(step);
     let carried = step.carried.map(({ initial }) => valueAt(values, initial));
     let goesOn = condition === null || await this.#isTrue(values, condition);
     let number = 0;
@@ -146,6 +161,8 @@ export class ProgramRunner {
       requireRanges(program, sizes, [symbol]);
     };
     for (; goesOn && number < most; number++) {
+      countWork(run, 1, step);
+      this.#requireRoom(step, sizes, number + 1);
       if (symbol !== null && number >= program.ranges[symbol].high) note(number + 1);
       const inner = new Map(values);
       const iteration = new BigInt64Array([BigInt(number)]);
@@ -156,14 +173,13 @@ export class ProgramRunner {
         // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
         carried = step.carried.map(({ name, next }) => {
           const value = valueAt(inner, next);
-          const data = this.#buffers.allocate(`loop ${name} ${number % 2}`, bytesOf(value));
+          const data = this.#buffers.allocate(`loop ${own} ${name} ${number % 2}`, bytesOf(value));
           this.#copy(value, data);
           return { ...value, data };
         });
         for (const [at, { row }] of step.stacked.entries()) {
           const value = valueAt(inner, row);
-          const size = bufferSize(bytesOf(value));
-          rows[at].push(this.#guard.device.createBuffer({ size, usage: tensorUsage(), label: "row" }));
+          rows[at].push(this.#buffers.create(this.#rowName(step, at, number), bytesOf(value)));
           this.#copy(value, /** @type {GPUBuffer} */ (rows[at].at(-1)));
         }
       });
@@ -171,6 +187,30 @@ export class ProgramRunner {
     }
     note(number);
     return carried;
+  }
+
+  /** Return a number for a loop: another one may carry values of the same names. @param {api.LoopStep} step */
+  #ordinal(step) {
+    const ordinal = this.#loops.get(step) ?? this.#loops.size;
+    this.#loops.set(step, ordinal);
+    return ordinal;
+  }
+
+  /** @param {api.LoopStep} step @param {number} at @param {number} number */
+  #rowName(step, at, number) {
+    return `loop ${this.#ordinal(step)} row ${at} ${number} of '${step.stacked[at].result}'`;
+  }
+
+  /** @param {api.LoopStep} step @param {Symbols} sizes @param {number} iterations
+   *  @throws {ShaderloomError} "device" for rows that no buffer holds */
+  #requireRoom({ stacked }, sizes, iterations) {
+    for (const { row, result, dtype, shape } of stacked) {
+      const dims = [iterations, ...shapeOf({ name: row, shape }, sizes)];
+      const [bytes, { maxBufferSize }] = [bytesOf({ dtype, dims }), this.#guard.device.limits];
+      if (bytes <= maxBufferSize) continue;
+      const text = `'${result}' has ${bytes} bytes with ${iterations} iterations; a buffer of the device may have ${maxBufferSize}`;
+      throw new ShaderloomError("device", text);
+    }
   }
 
   /** Copy the elements of a value to the start of a buffer. @param {ProgramValue} value @param {GPUBuffer} buffer */
@@ -199,7 +239,8 @@ export class ProgramRunner {
   }
 
   /** @param {ProgramRun} run @param {api.StageStep} step */
-  async #runStage({ values, sizes, time }, step) {
+  async #runStage(run, step) {
+    const { values, sizes, time } = run;
     const loaded = await this.#plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
     const { device } = this.#guard;
@@ -214,6 +255,7 @@ export class ProgramRunner {
       feeds[name] = Object.hasOwn(step.sizes, name) ? rows : valueAt(values, name);
       requireShape(port, symbols, feeds[name]);
     }
+    countWork(run, dispatchCount(plan, symbols), step);
     await this.#guard.watch("a stage", async () => {
       const { calls, lookup } = this.#calls.bind(loaded, symbols, feeds);
       const encoder = device.createCommandEncoder();
@@ -267,6 +309,21 @@ export class ProgramRunner {
 
 /** Return the bytes of a value's elements. @param {Pick<ProgramValue, "dtype" | "dims">} value */
 const bytesOf = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);
+
+/** Return how many dispatches a run of a plan has, empty ones included. @param {Plan} plan @param {Symbols} sizes */
+const dispatchCount = ({ commands }, sizes) => commands.reduce((sum, command) =>
+  sum + command.calls.length * (command.kind === "repeat" ? Math.max(evaluate(command.count, sizes), 0) : 1), 0);
+
+/** Count steps, iterations and dispatches. @param {ProgramRun} run @param {number} number @param {any} step the one that
+ *  they are of @throws {ShaderloomError} "input" for more than a run may have */
+function countWork({ work }, number, step) {
+  work.done += number;
+  if (work.done <= MOST_WORK) return;
+  const { kind, outputs: [output] = [], iteration, value, condition, plan } = step;
+  const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? plan}'`;
+  throw new ShaderloomError(
+    "input", `a run carries out at most ${MOST_WORK} steps and dispatches; this one has more with its ${text}`);
+}
 
 /** @param {api.Program} program @param {Symbols} sizes @param {string[]} symbols
  *  @throws {ShaderloomError} "input" for the size of a symbol that is outside of its range */

@@ -1,5 +1,4 @@
 /** @import * as api from "../shaderloom.js" */
-/** @import { BoundCall } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
 /** @import { ProgramRunner, TimeCalls } from "./programs.js" */
@@ -7,7 +6,7 @@
 
 import { abortable } from "./aborting.js";
 import { Buffers } from "./buffers.js";
-import { Calls, encodeRun, encodeStates } from "./calls.js";
+import { Calls, encodeRun } from "./calls.js";
 import { checkDevice, isSoftware, openDevice } from "./device.js";
 import { ShaderloomError } from "./errors.js";
 import { requireShape } from "./feeds.js";
@@ -23,11 +22,11 @@ import { requireFewer, uploadWeights } from "./weights.js";
  * Open the bundle (a folder) at `url` and upload its weights.
  *
  * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
- * `software`: whether to take kernels for adapters that compute on the CPU; by default what the adapter says.
- * `maxWeightBytes`: bytes of weights that the bundle may have, 8 GiB by default.
- * `prepare`: compile the pipelines of all plans, beside the upload; otherwise a plan's are compiled in its first run.
+ * `software`: take kernels for adapters that compute on the CPU; by default what the adapter says.
+ * `maxWeightBytes`, `maxDeviceBytes`: bytes of weights, and of all buffers, that the session may have.
+ * `prepare`: compile the pipelines of all plans, too.
  * `onProgress({what, done, total, awaits})`: bytes of weights ("weights") or pipelines ("pipelines"), and what is next.
- * `signal`: an AbortSignal that ends the load at once; what it has on the device is freed.
+ * `signal`: ends the load at once and frees what it has on the device.
  *
  * @type {typeof api.load}
  * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
@@ -37,7 +36,8 @@ export const load = (url, options = {}) => abortable(open(url, options), options
 
 /** @param {string | URL} url @param {api.LoadOptions} options */
 async function open(url, options) {
-  const { device: callers, software, maxWeightBytes = 2 ** 33, prepare = false, signal } = options;
+  const { device: callers, software, maxWeightBytes = 2 ** 33, prepare, signal } = options;
+  const { maxDeviceBytes = maxWeightBytes + 2 ** 33 } = options;
   signal?.throwIfAborted();
   /** @param {api.Progress} progress */
   const onProgress = (progress) => {
@@ -50,7 +50,7 @@ async function open(url, options) {
   signal?.throwIfAborted();
   const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
   const guard = new DeviceGuard(device);
-  const buffers = new Buffers(device);
+  const buffers = new Buffers(device, maxDeviceBytes);
   const session = new Session(files, guard, buffers, {
     device: callers, software: software ?? isSoftware(device), onProgress,
   });
@@ -158,30 +158,11 @@ class Session {
    */
   async profile(feeds) {
     this.#guard.check();
-    if (!this.device.features.has("timestamp-query")) {
-      throw new ShaderloomError("device", "the device was opened without the feature timestamp-query");
-    }
-    const { timesOf } = await import("./profiling.js");
+    const { profileOf } = await import("./profiling.js");
     const { program, index, symbols, values } = this.#signature.match(feeds);
-    /** @type {api.CallTime[]} */
-    const times = [];
-    /** @param {BoundCall[]} calls @param {Symbols} sizes */
-    const time = async (calls, sizes) => {
-      times.push(...await timesOf(this.device, calls, sizes));
-    };
-    if (program) {
-      await this.#runProgram(program, symbols, values, { location: "gpu", outputs: [], time });
-      return times;
-    }
-    const loaded = await this.#planFor(index, symbols, values);
-    await this.#guard.watch("a profile", () => {
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, values);
-      const encoder = this.device.createCommandEncoder();
-      encodeStates(encoder, loaded.plan, symbols, lookup);
-      this.device.queue.submit([encoder.finish()]);
-      return time(calls, symbols);
-    });
-    return times;
+    return profileOf(this.#guard, this.#calls, symbols, values, program
+      ? (time) => this.#runProgram(program, symbols, values, { location: "gpu", outputs: [], time })
+      : () => this.#planFor(index, symbols, values));
   }
 
   /** Fetch and compile ahead of the first run the plan, or the stages of the program, at an index of `shapes`, those of
@@ -222,17 +203,9 @@ class Session {
 
   /** Run a program of the manifest. @template {keyof api.Located} Location
    *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
-   *  @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options
-   *  @returns {Promise<Record<string, api.Located[Location]>>} */
-  #runProgram(program, symbols, values, { outputs = this.outputs.map(({ name }) => name), inPlace, ...options }) {
-    for (const name of outputs) {
-      if (!this.outputs.some((port) => port.name === name)) {
-        throw new ShaderloomError("input", `the model has no output '${name}'`);
-      }
-    }
-    if (inPlace) throw new ShaderloomError("input", "inPlace is for models that are one plan; this one has several steps");
-    const runner = /** @type {ProgramRunner} */ (this.#programs);
-    return runner.inTurn(() => runner.run(program, symbols, values, { outputs, ...options }));
+   *  @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options */
+  #runProgram(program, symbols, values, options) {
+    return /** @type {ProgramRunner} */ (this.#programs).run(program, symbols, values, this.outputs, options);
   }
 
   /** Return the loaded plan at an index, which the feeds were matched with. @param {number} index

@@ -10,6 +10,12 @@ export const ITERATION_STRIDE = 256;
 /** Iterations of a command of the kind "repeat", at most. */
 export const MOST_ITERATIONS = 65536;
 
+/** Dispatches and steps of a run, at most. */
+export const MOST_WORK = 2 ** 22;
+
+/** Workgroups of a dispatch, at most. */
+export const MOST_WORKGROUPS = 2 ** 28;
+
 /**
  * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].
  *
