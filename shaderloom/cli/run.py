@@ -50,10 +50,12 @@ def command(
         on_device = "wgpu" in session.get_providers()
         if options.f16 and on_device:
             session.calibrate(feeds)
-        if on_device and not session.prepare({name: array.shape for name, array in feeds.items()}):
+        is_ready = not on_device or session.prepare({name: array.shape for name, array in feeds.items()})
+        if not is_ready:
             session.run(names, feeds)  # several steps are compiled by the first run, which depends on the inputs
         results, times = _time_runs(session, names, feeds, repeat, report)
-        device_name, stats = session.device.name if on_device else "cpu", session.stats
+        stats = session.stats
+        device_name = session.device.name if on_device and set(stats.steps) != {"cpu"} else "cpu"
     if output is not None:
         keep_model(output, model)
         _save(output, dict(zip(names, results)))
@@ -72,7 +74,7 @@ def command(
     if as_json:
         print_json(summary)
     else:
-        _print(summary)
+        _print(summary, "the first run" if is_ready else "a run after the first")
 
 
 def _time_runs(
@@ -118,7 +120,8 @@ def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any], single: str) -> None:
+    """Print the outputs and the times; ``single`` says which run was timed where that is one."""
     rows = []
     for row in summary["outputs"]:
         numbers = ["-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean")]
@@ -127,7 +130,7 @@ def _print(summary: dict[str, Any]) -> None:
     for row in summary["outputs"]:
         if row["not_finite"]:
             echo(f"{row['name']}: {row['not_finite']} of {math.prod(row['shape'])} elements are not finite")
-    runs = "the first run" if summary["runs"] == 1 else f"a run, the median of {summary['runs']},"
+    runs = single if summary["runs"] == 1 else f"a run, the median of {summary['runs']},"
     took = f"{summary['run_ms']:.2f} ms {runs} on {summary['device']}"
     if summary["device"] == "cpu":
         echo(took)

@@ -151,6 +151,13 @@ def _keep(path: Path, measured: DeviceTable) -> None:
     database.write(path)
 
 
+class TuningWorkerError(ShaderloomError):
+    """The error of a worker, whose text has all of its parts."""
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class _Run:
     """The processes of one tuning run."""
 
@@ -258,7 +265,7 @@ class _Run:
             )
             self.job.measured[message["problem"]] = row["choice"]
         elif kind == "error":
-            raise ShaderloomError(message["text"])
+            raise TuningWorkerError(message["text"])
         elif kind == "done":
             self.finished = True
             self.result.left = message["left"]

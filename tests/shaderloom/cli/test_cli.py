@@ -127,6 +127,16 @@ def test_inspect_and_compile_take_providers(compiling, path, tmp_path):
     assert "--providers is for models" in output
 
 
+def test_run_says_where_it_ran_and_which_run_was_timed(compiling, tmp_path):
+    pytest.importorskip("onnxruntime")
+    onnx.save(parse("g (double[3] x) => (double[3] y) { y = Sin(x) }"), tmp_path / "double.onnx")
+    onnx.save(parse("g (float[3] x) => (int64[1, k] y) { y = NonZero(x) }"), tmp_path / "steps.onnx")
+    output = compiling("run", tmp_path / "double.onnx", "--providers", "wgpu,cpu").output
+    assert re.search(r"^\d+\.\d\d ms a run after the first on cpu$", output, re.MULTILINE), output
+    output = compiling("run", tmp_path / "steps.onnx").output
+    assert re.search(r"stages?, \d+\.\d\d ms a run after the first on ", output), output
+
+
 def test_indices_are_checked_by_option(compiling, path, tmp_path):
     onnx.save(parse("g (float[5, 4] t, int64[m] i) => (float[m, 4] y) { y = Gather(t, i) }"), tmp_path / "g.onnx")
     np.save(tmp_path / "i.npy", np.array([4, 5]))

@@ -163,6 +163,14 @@ def test_a_candidate_that_ends_the_process_is_refused_and_tuning_goes_on(device,
     assert table.refused == {"gemm m=1": [refusal]}, "a later tuning does not try it again"
 
 
+def test_the_error_of_a_worker_is_whole(device, database, tmp_path):
+    text = '<ir_version: 9, opset_import: ["": 21]> g (double[2] x) => (double[2] y) { y = Sin(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "double.onnx")
+    result = CliRunner().invoke(app, ["tune", str(tmp_path / "double.onnx"), "--device", device.name])
+    assert result.exit_code == 1
+    assert " ".join(result.output.split()).startswith("error: support at Sin (main node 0; ai.onnx opset 21)")
+
+
 def test_what_cannot_be_tuned_is_one_error(device, database, monkeypatch):
     database.write_text("{")
     with pytest.raises(InputError, match="not a database"):
