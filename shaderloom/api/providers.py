@@ -46,8 +46,10 @@ def parse_providers(
         raise InputError(f"there are {len(provider_options)} provider options for {len(wanted)} providers")
     chosen: dict[str, dict[str, Any]] = {}
     foreign: list[str] = []
+    is_own_name = False
     for index, entry in enumerate(wanted):
         name, options = entry if isinstance(entry, tuple) else (entry, {})
+        is_own_name |= name == "cpu"
         if name not in ALIASES:
             if str(name).endswith("ExecutionProvider"):
                 foreign.append(str(name))
@@ -60,7 +62,7 @@ def parse_providers(
         raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
     for name in foreign:
         notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
-    if list(chosen) == ["cpu"] and "cpu" not in wanted:
+    if list(chosen) == ["cpu"] and not is_own_name:
         notify(
             "providers=['CPUExecutionProvider'] runs on the cpu; with 'wgpu' in the list the model runs on the device, "
             "and so does a program under 'python -m shaderloom.as_onnxruntime PROGRAM.py', unchanged",

@@ -137,6 +137,8 @@ def test_an_alias_to_itself_does_not_recurse(program, alias):
     result = execute("-c", f"{alias}\nimport onnxruntime\n{code}", SHADERLOOM_PROVIDERS="cpu")
     assert result.returncode == 0, result.stderr
     assert result.stdout == "[[0.0, 0.0, 2.0]] onnxruntime\n"
+    says_how = "under 'python -m shaderloom.as_onnxruntime PROGRAM.py'" in result.stderr
+    assert says_how == ("install_as_onnxruntime" not in alias), "the mode is on where it is installed"
     assert ("onnxruntime was imported before" in result.stderr) == alias.startswith("import onnxruntime,")
 
 

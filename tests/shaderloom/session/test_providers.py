@@ -18,6 +18,7 @@ import onnx.parser
 import pytest
 
 import shaderloom
+from shaderloom import notices
 from shaderloom.api.providers import initialise_providers, parse_providers
 from shaderloom.runtime.device.adapters import AdapterDescription, choose_adapter
 from shaderloom.runtime.plan.errors import DeviceError, InputError, UnsupportedError
@@ -65,6 +66,17 @@ def test_providers_of_onnxruntime_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert parse_providers(["CUDAExecutionProvider", "wgpu"], severity=3) == [("wgpu", {})]
+
+
+def test_the_cpu_by_our_name_needs_no_advice():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for wanted in (["cpu"], [("cpu", {})], ["CPUExecutionProvider", ("cpu", {})]):
+            assert parse_providers(wanted) == [("cpu", {})]
+    for wanted in (["CPUExecutionProvider"], [("CPUExecutionProvider", {})]):
+        notices.forget()
+        with pytest.warns(UserWarning, match="runs on the cpu; with 'wgpu' in the list the model runs on the device"):
+            assert parse_providers(wanted) == [("cpu", {})]
 
 
 def test_every_reason_is_listed():
