@@ -143,39 +143,39 @@ class _ProgramRun:
         self._targets = targets
         self._record = record
         self._sizes = sizes
+        self._uses: dict[int, _Uses] = {}  #: by the identity of the steps of a block
         self._work = 0  #: steps and dispatches so far
         self._depth = 0  #: loops around the step that runs
 
     def run(self, steps: Sequence[Step], env: Env, results: Collection[str], decisive: Collection[str] = ()) -> None:
         """Run steps to the end of their block; of its ``results`` those that are ``decisive`` are read on the host."""
+        use = self._uses.get(id(steps))
+        if use is None:
+            use = self._uses[id(steps)] = _Uses(steps, results, decisive)
+        for name in [name for name in env if name not in use.before]:
+            del env[name]
         for position, step in enumerate(steps):
-            following = steps[position + 1 :]
             self._count(1, step)
             if isinstance(step, StageStep):
-                self._run_stage(step, env, following, decisive)
+                self._run_stage(step, env, use.locations[position])
             elif isinstance(step, ReadStep):
                 self._read(step, env)
             elif isinstance(step, AliasStep):
-                env[step.value] = env[step.source]
+                if step.source in env:  # it is not where nothing reads the alias
+                    env[step.value] = env[step.source]
             elif isinstance(step, IterateStep):
                 self._run_loop(step, env)
             elif isinstance(step, RefuseStep):
                 raise InputError(step.reason)
             else:
                 self.run(step.then if self._is_true(step.condition, env) else step.otherwise, env, results, decisive)
-            live = _live(following, results)
-            for name in [name for name in env if name not in live]:
-                del env[name]
+            for name in use.last[position]:
+                env.pop(name, None)
 
     def _is_true(self, name: str, env: Env) -> bool:
         return bool(np.asarray(read(env, name, self._record)).reshape(-1)[0])
 
-    def _run_stage(self, step: StageStep, env: Env, following: Sequence[Step], decisive: Collection[str]) -> None:
-        device, host = _live(following, (), on_host=False), _live(following, decisive)
-        locations: dict[str, str | None] = {
-            port.name: "gpu-buffer" if port.name in device else "cpu" if port.name in host else None
-            for port in step.outputs
-        }
+    def _run_stage(self, step: StageStep, env: Env, locations: Mapping[str, str | None]) -> None:
         for port, symbol in step.sizes.items():
             env[port] = RuntimeValue(np.empty((self._sizes[symbol], 0), np.uint8), "caller")
         stage = self._programs.stage(step, locations)
@@ -247,28 +247,72 @@ def _apart(targets: Mapping[str, Target], feeds: Iterable[Any]) -> dict[str, Tar
     }
 
 
+class _Uses:
+    """Which values the steps of a block read, in time linear in their number.
+
+    ``before`` are those that are read at all, ``last`` for each step those that nothing behind it reads, ``locations``
+    where the outputs of a stage go: on the device if a stage reads them, else to the host if a run does.
+    """
+
+    def __init__(self, steps: Sequence[Step], results: Collection[str], decisive: Collection[str]) -> None:
+        self.locations: list[dict[str, str | None]] = []
+        self.last: list[list[str]] = []
+        device, host, live = set[str](), set(decisive), set(results)
+        for step in reversed(steps):
+            outputs = [port.name for port in step.outputs] if isinstance(step, StageStep) else []
+            places = ("gpu-buffer" if name in device else "cpu" if name in host else None for name in outputs)
+            self.locations.append(dict(zip(outputs, places)))
+            self.last.append([name for name in _touched(step) if name not in live])
+            device = _read_from(step, device, (), on_host=False)
+            host = _read_from(step, host, decisive)
+            live = _read_from(step, live, results)
+        self.before = live
+        self.locations.reverse()
+        self.last.reverse()
+
+
+def _touched(step: Step) -> set[str]:
+    """Return the values that a step reads or defines in its own block."""
+    names = _read_from(step, set(), ())
+    if isinstance(step, StageStep):
+        names.update(port.name for port in step.outputs)
+        names.update(step.sizes)
+    elif isinstance(step, AliasStep):
+        names |= {step.value, step.source}
+    elif isinstance(step, IterateStep):
+        names.update(each.result for each in step.carried if each.result is not None)
+        names.update(each.result for each in step.stacked)
+    return names
+
+
 def _live(steps: Sequence[Step], results: Collection[str], *, on_host: bool = True) -> set[str]:
     """Return the values that these steps read, ``results`` behind them included; without ``on_host`` only those that
     stages read.
     """
     names = set(results)
     for step in reversed(steps):
-        if isinstance(step, StageStep):
-            names.update(step.inputs)
-        elif isinstance(step, AliasStep):
-            if step.value in names:
-                names.add(step.source)
-        elif isinstance(step, BranchStep):
-            names = _live(step.then, results, on_host=on_host) | _live(step.otherwise, results, on_host=on_host)
-            names |= {step.condition} if on_host else set()
-        elif isinstance(step, IterateStep):
-            ends = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
-            names |= _live(step.steps, ends, on_host=on_host) | {each.initial for each in step.carried}
-            names |= {step.condition} if on_host and step.condition is not None else set()
-        elif isinstance(step, RefuseStep):
-            names = set()
-        elif on_host:
-            names.add(step.value)
+        names = _read_from(step, names, results, on_host=on_host)
+    return names
+
+
+def _read_from(step: Step, names: set[str], results: Collection[str], *, on_host: bool = True) -> set[str]:
+    """Return the values that are read from a step on; ``names``, which this changes, are those read behind it."""
+    if isinstance(step, StageStep):
+        names.update(step.inputs)
+    elif isinstance(step, AliasStep):
+        if step.value in names:
+            names.add(step.source)
+    elif isinstance(step, BranchStep):
+        names = _live(step.then, results, on_host=on_host) | _live(step.otherwise, results, on_host=on_host)
+        names |= {step.condition} if on_host else set()
+    elif isinstance(step, IterateStep):
+        ends = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
+        names |= _live(step.steps, ends, on_host=on_host) | {each.initial for each in step.carried}
+        names |= {step.condition} if on_host and step.condition is not None else set()
+    elif isinstance(step, RefuseStep):
+        names = set()
+    elif on_host:
+        names.add(step.value)
     return names
 
 

@@ -5,6 +5,8 @@ Covers: shaderloom/bundles/program_run, shaderloom/execution/steps, runtime/exec
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -15,8 +17,9 @@ from shaderloom.runtime.plan.caps import Caps
 
 from ...support import hostile_programs
 from ...support.bundles import copy_bundle, loops_bundle, loops_feeds
-from ...support.hostile_programs import attacked
+from ...support.hostile_programs import REST, alias, attacked
 from ...support.programs import parse
+from ...support.work import calls_of
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,32 @@ def test_loops_in_loops_count(run, monkeypatch):
     monkeypatch.setattr(program_run, "MOST_WORK", 1000)
     with pytest.raises(shaderloom.InputError, match=r"at most 1,000 steps and dispatches; .* its loop of 'a'"):
         run(hostile_programs.loops_in_loops, loops_feeds(3, 1, 40))
+
+
+def test_an_output_alone_whose_program_has_further_names(loops, device, tmp_path):
+    """Names that nothing reads then are those of values that are gone."""
+    path = attacked(copy_bundle(loops, tmp_path / "b"), hostile_programs.same_names)
+    feeds = loops_feeds(4, 3, 7)
+    with shaderloom.load_bundle(path, device=device) as session:
+        np.testing.assert_array_equal(session.run(["z"], feeds)[0], feeds["limit"])
+
+
+def test_what_steps_read_takes_linear_time(loops, device, tmp_path):
+    """A chain of names: that each step looks at all behind it would be eight million looks."""
+    feeds, work = loops_feeds(4, 3, 1), {}
+    for length in (500, 4000):
+
+        def chain(steps, plans, length=length):
+            names = ["x", *(f"n{number}" for number in range(length))]
+            chained = [alias(name, source) for source, name in pairwise(names)]
+            return [*chained, alias("y", names[-1]), alias("z", "y"), *REST]
+
+        path = attacked(copy_bundle(loops, tmp_path / f"{length}"), chain)
+        with shaderloom.load_bundle(path, device=device) as session:
+            (y,) = session.run(["y"], feeds)
+            np.testing.assert_array_equal(y, feeds["x"])
+            work[length] = calls_of(lambda session=session: session.run(["y"], feeds))
+    assert work[4000] < 9 * work[500]
 
 
 @pytest.mark.parametrize(
