@@ -280,9 +280,7 @@ class ProgramBuilder:
                 segment, inputs = self._segments.make(list(chosen), outputs)
                 for item, reason in chosen.items():
                     self._context.place(item, "cpu", reason.reason)
-                return CpuStep(segment, inputs, next(iter(chosen.values()))), state.block.state(
-                    left, state.static_names
-                )
+                return CpuStep(segment, inputs, chosen), state.block.state(left, state.static_names)
         stuck = ", ".join(str(item.origin) for item in pending[:5])
         raise InternalError(f"no provider can run {stuck}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ...compiler.staging.program_graph import PendingNode
@@ -14,27 +15,47 @@ from ..steps import Env, RunRecord, read
 from ..values import RuntimeValue
 from .host_evaluation import HostEvaluator
 
+#: Operator and name of the node that failed, in an error of onnxruntime
+_RUNNING = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
+
 
 class CpuStep:
-    """One segment on the host.  ``refusal`` is the reason."""
+    """One segment on the host, of nodes with the reasons why they are there.  ``refusal`` is the first."""
 
-    def __init__(self, segment: CpuSegment, inputs: tuple[str, ...], refusal: ShaderloomError) -> None:
+    def __init__(
+        self, segment: CpuSegment, inputs: tuple[str, ...], refusals: Mapping[PendingNode, ShaderloomError]
+    ) -> None:
         self.segment = segment
         self.inputs = inputs
-        self.refusal = refusal
+        self.refusals = refusals
+
+    @property
+    def refusal(self) -> ShaderloomError:
+        return next(iter(self.refusals.values()))
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         values = {name: read(env, name, record) for name in self.inputs if name in env}
         try:
             results = self.segment.run(values)
         except ShaderloomError as error:
+            refusal = self._refusal_at_fault(error)
             raise type(error)(
-                f"{error.reason}; wgpu: {self.refusal.reason}", origin=self.refusal.origin, hint=error.hint
+                f"{error.reason}; wgpu: {refusal.reason}", origin=refusal.origin, hint=error.hint
             ) from error
         far = any(any(env[name].facts.overflow) for name in values)
         facts = ValueFacts(overflow=(far, far))
         env.update((name, RuntimeValue(value, "cpu", facts)) for name, value in results.items())
         record.steps.append("cpu")
+
+    def _refusal_at_fault(self, error: ShaderloomError) -> ShaderloomError:
+        """Return why the node is here that onnxruntime says has failed; the first one unless it is a single one."""
+        running = _RUNNING.search(error.reason)
+        failed = [
+            refusal
+            for item, refusal in self.refusals.items()
+            if running and not item.node.added and (item.origin.op, item.origin.name) == running.groups()
+        ]
+        return failed[0] if len(failed) == 1 else self.refusal
 
     def close(self) -> None:
         pass

@@ -200,6 +200,17 @@ def test_all_indices_are_checked_on_the_cpu(open_session):
         session.run(None, {**feeds, "i": np.array([5])})
 
 
+def test_the_error_of_the_cpu_names_the_node_that_failed(open_session):
+    pytest.importorskip("onnxruntime")
+    text = HEADER + (
+        "g (float[n, 4] t, int64[m] i) => (float[m, 4] y)"
+        " { a = Cast<to = 11>(t)  [rows] b = Gather(a, i)  y = Cast<to = 1>(b) }"
+    )
+    session = open_session(_parsed(text), ("wgpu", "cpu"))
+    with pytest.raises(InputError, match=r"^input at Gather 'rows' \(main node 1; .*idx=5 must be within"):
+        session.run(None, {"t": _table(5), "i": np.array([5])})
+
+
 def test_placement_and_repr_show_the_nodes_of_the_model(open_session):
     session = open_session(_parsed(GATHER))
     session.run(None, {"t": _table(3), "i": np.array([2])})
