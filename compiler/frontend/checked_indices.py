@@ -3,7 +3,9 @@
 Every index operand of a node of the main graph that the operator registry declares, and that is no constant, gets a
 ``loom.IndexRange``; their rows are one tensor, :data:`INDEX_RANGES`, by which a session tells what is out of range.
 A node that goes to the cpu, which checks its indices by itself, has no rows in it.
-Indices in the bodies of loops and branches are not among them.
+Indices in the bodies of loops and branches are not among them: a range would leave a body as one more result of its
+node, which the other side of a branch does not have, nor the message of the node, by which the cpu runs it and stages
+know what it captures.
 """
 
 from __future__ import annotations

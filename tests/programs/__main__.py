@@ -5,6 +5,7 @@ Results are kept in ``build/programs/results.json``, so the page also has those 
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import sys
@@ -18,12 +19,19 @@ from .running import FOLDER, NotInstalled, Result, programs, run
 STORE = FOLDER / "results.json"
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
+    """Run the command; return its status: 1 if a program shows something else."""
     every = programs()
+    parser = argparse.ArgumentParser(
+        prog="./dev programs",
+        description="Run programs of PyPI on onnxruntime and on this package, compare what a user sees, and write "
+        "docs/guide/programs.md. Each is installed in an environment of its own, which is removed after it.",
+    )
+    parser.add_argument("programs", nargs="*", metavar="NAME", help="one of tests/programs/programs.toml; all without")
+    names = parser.parse_args().programs
     unknown = set(names) - {program.name for program in every}
     if unknown:
-        print(f"there is no program {', '.join(sorted(unknown))}: see tests/programs/programs.toml", file=sys.stderr)
-        return 2
+        parser.error(f"there is no program {', '.join(sorted(unknown))}: see tests/programs/programs.toml")
     results = _read()
     faults = 0
     for program in every:
@@ -52,4 +60,4 @@ def _read() -> dict[str, Result]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
