@@ -122,9 +122,9 @@ def _module_of(maker: Mapping[str, Any]) -> str:
 
 
 def _is_removed(maker: Mapping[str, Any]) -> bool:
-    """Return whether a module was removed again, as one is whose import was interrupted."""
-    name = _module_of(maker)
-    return bool(name) and getattr(sys.modules.get(name), "__dict__", None) is not maker
+    """Return whether a module was removed again, as one is whose import was interrupted; what ``exec`` runs is none."""
+    is_imported = maker.get("__spec__") is not None
+    return is_imported and getattr(sys.modules.get(_module_of(maker)), "__dict__", None) is not maker
 
 
 def _is_running(maker: Mapping[str, Any]) -> bool:

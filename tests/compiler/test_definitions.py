@@ -117,6 +117,14 @@ def test_a_key_is_defined_once(start: Start) -> None:
     assert (table.find("x"), "one" in modules()) == (9, False)
 
 
+def test_code_that_is_no_module_defines_too(start: Start) -> None:
+    table, _ = start()
+    program = "added = table.add('x', 9), table.add('x', 10), table.add('a', 11)"
+    names = {"table": table, "__name__": "a program"}
+    exec(compile(program, "<program>", "exec"), names)
+    assert (names["added"], table.find("x"), table.find("a")) == ((True, False, False), 9, 1)
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_what_an_interrupted_module_defined_does_not_count(start: Start, folder: Path, indexed: bool) -> None:
     text = "import sys\nfrom .table import TABLE\nTABLE.add('c', object())\nif sys.stop: raise KeyboardInterrupt\n"
