@@ -242,7 +242,7 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
 def _stores_vectors(partition: Partition, region: Region, value: Value, coordinates: Shape | None) -> bool:
     """Return whether the vectors that threads of a product hold are whole vectors of ``value``."""
     family = partition.anchor_family(region)
-    axis = family.vector_axis
+    axis = family.vector_axis(region.anchor)
     if not coordinates or axis is None:
         return False
     in_order = value in partition.outputs or value in partition.constant

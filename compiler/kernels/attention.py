@@ -323,8 +323,10 @@ class Attention(KernelFamily):
     """``loom.SoftmaxProduct``, with the matrix product behind its scores."""
 
     name = "attention"
-    vector_axis = -1
     stores_halves = True
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        return -1
 
     def find_scores(
         self, anchor: Node, rank: Mapping[Node, int], outputs: set[Value], taken: Mapping[Node, object], ops: Registry

@@ -45,8 +45,10 @@ class AttentionMerge(KernelFamily):
     """``loom.MergeParts``."""
 
     name = "attention_merge"
-    vector_axis = -1
     stores_halves = True
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        return -1
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return merged_array(operands[0], node.attributes, sizes)

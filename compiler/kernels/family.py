@@ -49,8 +49,6 @@ class KernelFamily(ABC):
     #: Whether a region of the family is a row program: a reduction that further reductions over the same axes and
     #: elementwise consumers in the shape of its operand may join (softmax, normalisation)
     is_row_program: ClassVar[bool] = False
-    #: The axis of the result along which threads hold vectors, so that a packed result may follow; None without vectors
-    vector_axis: ClassVar[int | None] = None
     #: Whether the kernel stores packed results of any size
     stores_packed: ClassVar[bool] = False
     #: Whether half precision may store float32 results as float16 (where :meth:`can_store` holds)
@@ -121,6 +119,12 @@ class KernelFamily(ABC):
         """Return :meth:`output_layout` for a value at ``coordinates`` of the domain that a region stores instead."""
         natural = self.output_layout(anchor)
         return ordered_by(coordinates, {f"a{axis}": place for place, axis in enumerate(natural.order)})
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        """Return the axis of the result along which threads hold vectors, so that a packed result may follow; None
+        where they hold none, or some that are not neighbours.
+        """
+        return None
 
     def may_reorder(self, output: Value) -> bool:
         """Return whether the kernel stores as well with another axis innermost, where consumers prefer that."""

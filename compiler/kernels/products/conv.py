@@ -14,6 +14,7 @@ from ...ir.layout import Layout, channels_last
 from ...ops.math.windows import WindowAttributes
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
+from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ..config_key import window_of
 from ..context import GroupContext
@@ -24,7 +25,7 @@ from ..groups import Region
 from ..padded import read_padded
 from ..sliding_reference import convolution
 from . import depthwise
-from .product import Product
+from .product import Product, divides
 from .product_family import ProductFamily
 
 
@@ -95,10 +96,18 @@ def product_of(context: GroupContext) -> Product:
     return window_product(context, attributes.kernel, weight.shape[1], outputs, factors, window, attributes.group)
 
 
+def fills_vectors(anchor: Node) -> bool:
+    """Return whether vectors of output channels end where groups do, if there are several."""
+    groups = anchor.attributes.group
+    return bool(groups == 1 or divides(LANES, ix.floordiv(anchor.output.shape[1], groups)))
+
+
 class ConvolutionFamily(ProductFamily):
     """Base of convolutions and transposed convolutions."""
 
-    vector_axis = 1  # channels
+    def vector_axis(self, anchor: Node) -> int | None:
+        """Return the axis of channels."""
+        return 1
 
     def output_layout(self, node: Node) -> Layout:
         return channels_last(node.output.rank)
@@ -120,6 +129,9 @@ class Convolution(ConvolutionFamily):
     """``loom.Convolution``."""
 
     name = "conv"
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        return super().vector_axis(anchor) if depthwise.suits(anchor) or fills_vectors(anchor) else None
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
         """Return the layout of w [O, I, kernel...]: the order kernel..., I, O with whole vectors of output channels."""

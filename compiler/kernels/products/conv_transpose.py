@@ -32,7 +32,7 @@ from ..geometry import unflatten
 from ..groups import Region
 from ..padded import read_padded
 from ..sliding_reference import convolution_transpose
-from .conv import ConvolutionFamily, Term, window_product
+from .conv import ConvolutionFamily, Term, fills_vectors, window_product
 from .product import Product, divides
 
 
@@ -159,6 +159,9 @@ class TransposedConvolution(ConvolutionFamily):
     """``loom.ConvolutionTranspose``."""
 
     name = "conv_transpose"
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        return super().vector_axis(anchor) if fills_vectors(anchor) else None
 
     def weight_layouts(self, node: Node) -> dict[int, Layout]:
         """Return the layout of w [C, O, kernel...]: the order kernel..., C, O with whole vectors of columns."""

@@ -16,9 +16,11 @@ from .product_templates import build_product
 class ProductFamily(KernelFamily):
     """Base of the product families: threads hold vectors of four neighbouring results."""
 
-    vector_axis = -1
     stores_packed = True
     stores_halves = True
+
+    def vector_axis(self, anchor: Node) -> int | None:
+        return -1
 
     @abstractmethod
     def product(self, context: GroupContext) -> Product:
