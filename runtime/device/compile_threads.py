@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from .awaited_thread import AwaitedThread
+
 _NAME = "shaderloom-compile"
 
 
 def start(target: Callable[[], None], number: int) -> threading.Thread:
     """Start and return the thread ``number`` of those that run ``target``."""
-    thread = threading.Thread(target=target, name=f"{_NAME}-{number}")
+    thread = AwaitedThread(target=target, name=f"{_NAME}-{number}")
     thread.start()
     return thread
 

@@ -11,6 +11,8 @@ import os
 import threading
 from collections.abc import Callable
 
+from ..runtime.device.awaited_thread import AwaitedThread
+
 _lock = threading.Lock()
 _waiting: list[Callable[[], object]] = []
 _threads: list[threading.Thread] = []
@@ -27,7 +29,7 @@ def begin_writing() -> None:
     if not _waiting:
         return
     with _lock:
-        thread = threading.Thread(target=_write, name="shaderloom-cache")
+        thread = AwaitedThread(target=_write, name="shaderloom-cache")
         thread.start()
         _threads.append(thread)
 

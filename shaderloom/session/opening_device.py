@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import Future
-from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
 from ..notices import SoftwareAdapterWarning, notify
+from ..runtime.device.awaited_thread import AwaitedThread
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
 from ..runtime.plan.device_profile import DeviceProfile
@@ -47,7 +47,7 @@ class OpeningDevice:
         self._severity = severity
         self._future: Future[Device] = Future()
         self._profile: Future[DeviceProfile | None] = Future()
-        self._thread = Thread(target=self._open, name="shaderloom-device")
+        self._thread = AwaitedThread(target=self._open, name="shaderloom-device")
 
     def _open(self) -> None:
         try:
