@@ -26,11 +26,11 @@ fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
 fn unpack_float16_1(word: u32, element: i32) -> f32 { return unpack2x16float(word >> (16u * u32(element))).x; }
 fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
 fn phase_r0(row_0: i32, column: i32) -> f32 {
-  let i1 = (column + row_0 * 7) >> 1u;
-  let i2 = (column + row_0 * 7) >> 2u;
-  let i3 = i1 & 1;
+  let i1 = (column + row_0 * 7) >> 2u;
+  let i2 = (column + row_0 * 7) >> 1u;
+  let i3 = i2 & 1;
   let i4 = (column + row_0 * 7) & 1;
-  return unpack_float16_1(x0[i2][i3], i4);
+  return unpack_float16_1(x0[i1][i3], i4);
 }
 fn initial_r0() -> f32 {
   return -infinity_1();
@@ -39,11 +39,11 @@ fn combine_r0(left: f32, right: f32) -> f32 {
   return max(left, right);
 }
 fn phase_r1(row_0: i32, column: i32, r0: f32) -> f32 {
-  let i1 = (column + row_0 * 7) >> 1u;
-  let i2 = (column + row_0 * 7) >> 2u;
-  let i3 = i1 & 1;
+  let i1 = (column + row_0 * 7) >> 2u;
+  let i2 = (column + row_0 * 7) >> 1u;
+  let i3 = i2 & 1;
   let i4 = (column + row_0 * 7) & 1;
-  return exp_1((unpack_float16_1(x0[i2][i3], i4) - r0));
+  return exp_1((unpack_float16_1(x0[i1][i3], i4) - r0));
 }
 fn initial_r1() -> f32 {
   return 0.0f;
