@@ -41,6 +41,8 @@ def run_graph(
     arrays: dict[int, np.ndarray] = {}
     for value in graph.inputs:
         array = from_border(np.asarray(feeds[value.name]), value.dtype)
+        if value.storage is not None:  # of an input that the model declares float16 and passes compute in float32
+            array = array.astype(compute_dtype(value.dtype), copy=False)
         _bind_sizes(value, array, bound)
         arrays[value.id] = array
     for value in graph.constants:

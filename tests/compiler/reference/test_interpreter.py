@@ -4,6 +4,7 @@ Covers: compiler/reference, compiler/binding/shape_binding.
 """
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -17,6 +18,7 @@ from shaderloom.compiler.reference.interpreter import run_graph
 
 from ...support.effort import quick_first
 from ...support.models import filled_model, trained_model
+from ...support.passes import lower_model
 
 TRAINED = {
     "ppocr_det": (1, 3, 96, 160),
@@ -125,3 +127,18 @@ def test_one_graph_serves_every_size_of_declared_dimensions(name, dynamic, other
     for other in ({}, *others):
         sizes = {**FILLED[name], **other}
         _check(path, graph, _feeds(model, sizes), sizes)
+
+
+def test_an_input_of_halves_that_is_an_output_of_float32_is_widened():
+    """Passes give such an input float32 values that are stored as float16, and leave the Cast out."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float16[3] x) => (float[3] y) { y = Cast <to = 1> (x) }'
+    )
+    outputs: list[np.ndarray] = []
+
+    def run(report, graph) -> None:
+        if report.name == "operand-limit":
+            outputs.extend(run_graph(graph, {"x": np.array([-1.25, 0, 3], np.float16)}))
+
+    lower_model(model, {"x": (3,)}, observer=run)
+    assert [(each.dtype, each.tolist()) for each in outputs] == [(np.float32, [-1.25, 0, 3])]
