@@ -40,14 +40,18 @@ TANH = "g (float[n, 4] x) => (float[n, 4] y) { y = Tanh(x) }"
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_graphs_over_an_open_axis(name: str, each_device) -> None:
-    """Four sizes have plans of their own: the first two, 0 and 1; others share a range, or one of two of few rows."""
+    """Four sizes have plans of their own: the first two, 0 and 1.
+
+    The others share a wide range, and where no tile of a product depends on the size one range of few rows; products
+    have one for each that has a tile of its own.
+    """
     model = parse(f"g (float[n, 4] x) => (float[a] y) <{CONSTANTS}> {{ {BODIES[name]} }}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     pair = Pair(model, each_device)
     for size in SIZES:
         if size or name not in ("sums", "its own shape"):  # onnxruntime refuses some of no rows
             pair.check(x=numbers(size, 4))
-    assert pair.session.stats.misses <= 7
+    assert pair.session.stats.misses <= (10 if name == "products" else 7)
     assert engine_of(pair.session).last.compiled.plan.symbols
     assert not pair.session.stats.refused_ranges
 
