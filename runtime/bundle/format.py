@@ -8,6 +8,7 @@ from typing import Any
 
 MANIFEST = "manifest.json"
 DIGEST = "manifest.sha256"
+SIGNATURE = "manifest.signature"
 
 #: bytes that share one hash
 CHUNK = 4 << 20

@@ -8,11 +8,16 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ..plan.errors import BundleError
 from .files import BundleFiles
-from .format import CHUNK, DIGEST, MANIFEST, MAX_MANIFEST
+from .format import CHUNK, DIGEST, MANIFEST, MAX_MANIFEST, SIGNATURE
 from .manifest import FileRecord, Manifest
+from .signing import verify
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
 def chunk_hashes(data: memoryview) -> tuple[str, ...]:
@@ -25,9 +30,12 @@ def digest_line(manifest: bytes) -> bytes:
     return hashlib.sha256(manifest).hexdigest().encode() + b"\n"
 
 
-def read_manifest(files: BundleFiles) -> Manifest:
-    """Read the manifest, verify its digest, and check that the bundle has exactly the files that it lists."""
-    for name in (MANIFEST, DIGEST):
+def read_manifest(files: BundleFiles, key: Ed25519PublicKey | None = None) -> Manifest:
+    """Read the manifest, verify its digest, and check that the bundle has exactly the files that it lists.
+
+    With a ``key`` the digest must be signed by its other half.
+    """
+    for name in (MANIFEST, DIGEST, *([] if key is None else [SIGNATURE])):
         if name not in files.sizes:
             raise BundleError(f"'{name}' is missing")
     if files.sizes[MANIFEST] > MAX_MANIFEST:
@@ -37,6 +45,8 @@ def read_manifest(files: BundleFiles) -> Manifest:
         raise BundleError(f"'{MANIFEST}' does not have the digest that '{DIGEST}' says")
     for name, content in ((MANIFEST, data), (DIGEST, line)):
         files.check_whole(name, memoryview(content))
+    if key is not None:
+        verify(bytes(files.view(SIGNATURE)[:200]), line, key)
     try:
         manifest = Manifest.from_bytes(data)
     except ValueError as error:
@@ -52,7 +62,7 @@ def _compare_listing(sizes: Mapping[str, int], records: Mapping[str, FileRecord]
         if sizes[name] != record.size:
             raise BundleError(f"'{name}' has {sizes[name]:,} bytes instead of {record.size:,}")
     for name in sizes:
-        if name not in records and name not in (MANIFEST, DIGEST):
+        if name not in records and name not in (MANIFEST, DIGEST, SIGNATURE):
             raise BundleError(f"'{name}' is not a file that '{MANIFEST}' lists")
 
 

@@ -19,6 +19,7 @@ from .format import plan_file, shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, SampleRecord
 from .plan_relations import check_plan
+from .signing import Key, read_public_key
 from .structure import read
 
 #: Told what is being checked, bytes done and bytes in all
@@ -39,16 +40,22 @@ class Bundle:
 
     Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they
     are read.  Raises :class:`BundleError`, which names the file, for anything wrong, and :class:`InputError` for what
-    is no path.
+    is no path.  With a ``verify_key`` the bundle must be signed with its other half.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], verify_key: Key | None = None) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise InputError(f"a bundle is a path, not {type(path).__name__}")
         self.path = Path(path)
+        key = None if verify_key is None else read_public_key(verify_key)
         self._files = open_files(self.path)
-        self.manifest: Manifest = read_manifest(self._files)
+        self.manifest: Manifest = read_manifest(self._files, key)
         self._checked = CheckedFiles(self._files, self.manifest.files)
+
+    @property
+    def file_count(self) -> int:
+        """The number of files, those that the manifest does not list included."""
+        return len(self._files.sizes)
 
     def plan(self, key: str) -> Plan:
         """Return one of the manifest's plans with its shader texts; its sources are ranges of the weights' files."""

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,14 +23,18 @@ from ..plan.errors import InputError, LimitError
 from ..plan.plan import Plan
 from . import plan as bundle_plan
 from .files import is_bundle
-from .format import CHUNK, DIGEST, MANIFEST, WEIGHTS_FILE, plan_file, sample_file, shader_file, weights_file
+from .format import CHUNK, DIGEST, MANIFEST, SIGNATURE, WEIGHTS_FILE, plan_file, sample_file, shader_file, weights_file
 from .integrity import digest_line
 from .manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
 from .manifest_relations import check_manifest
 from .plan_relations import check_plan
 from .program import ProgramRecord
+from .signing import sign
 from .structure import Refusal, read
 from .zip import write_zip
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 #: room in a file of weights for its header, and what one entry may take of it
 _HEADER_ROOM = 1 << 20
@@ -40,8 +44,8 @@ _ENTRY_BYTES = 256
 class BundleWriter:
     """Collects a bundle; use it in ``with``: without :meth:`finish` nothing is left.
 
-    ``as_zip`` packs one file.  ``weights_file_bytes`` bounds a file of weights (tests use small ones).  ``progress``
-    gets the file that is written, bytes done and bytes in all.
+    ``as_zip`` packs one file.  ``weights_file_bytes`` bounds a file of weights (tests use small ones).  ``sign_key``
+    signs the bundle.  ``progress`` gets the file that is written, bytes done and bytes in all.
     """
 
     def __init__(
@@ -50,10 +54,12 @@ class BundleWriter:
         *,
         as_zip: bool = False,
         weights_file_bytes: int = WEIGHTS_FILE,
+        sign_key: Ed25519PrivateKey | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._target = target
         self._as_zip = as_zip
+        self._sign_key = sign_key
         self._progress = progress or (lambda what, done, total: None)
         self._data_room = weights_file_bytes - min(_HEADER_ROOM, weights_file_bytes // 2)
         self._files: dict[str, FileRecord] = {}
@@ -161,6 +167,8 @@ class BundleWriter:
         self._check(content, manifest.plan_keys)
         self._write(MANIFEST, [content], listed=False)
         self._write(DIGEST, [digest_line(content)], listed=False)
+        if self._sign_key is not None:
+            self._write(SIGNATURE, [sign(digest_line(content), self._sign_key)], listed=False)
         try:
             self._move()
         except OSError as error:
@@ -218,7 +226,8 @@ class BundleWriter:
         if self._as_zip:
             packed = self._folder / "packed.zip"
             with packed.open("xb") as file:
-                write_zip(file, self._folder, [*self._files, MANIFEST, DIGEST])
+                signature = [] if self._sign_key is None else [SIGNATURE]
+                write_zip(file, self._folder, [*self._files, MANIFEST, DIGEST, *signature])
             os.replace(packed, self._target)
             return
         self._folder.chmod(0o755)  # made by mkdtemp for the user alone

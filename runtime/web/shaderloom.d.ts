@@ -67,7 +67,8 @@ export interface Progress {
 }
 
 export interface LoadOptions {
-  /** The caller's device; it must have the features and limits that the manifest asks for. */
+  /** The caller's device; it must have the features and limits that the manifest asks for. Without one the session
+   *  makes its own and destroys it in `dispose()`. */
   device?: GPUDevice;
   /** Take kernels for adapters that compute on the CPU. Default: what the device's adapter says of itself. */
   software?: boolean;
@@ -77,6 +78,8 @@ export interface LoadOptions {
   maxDeviceBytes?: number;
   /** Compile the pipelines of all plans, too, beside the upload of weights. Default: each plan's in its first run. */
   prepare?: boolean;
+  /** The text of a PEM file of a public Ed25519 key: a bundle that is not signed with its other half is refused. */
+  verifyKey?: string;
   /** Ends the load at once, which rejects with the signal's reason and frees what it has on the device. */
   signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;

@@ -18,6 +18,7 @@ from ..model.header import ModelHeader, node_arg
 from ..model.model import Model
 from ..model.random_inputs import random_array
 from ..runtime.bundle.manifest import Manifest
+from ..runtime.bundle.signing import Key, read_private_key
 from ..runtime.bundle.writer import BundleWriter
 from ..runtime.execution.requirements import check_limits, requirements
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
@@ -69,6 +70,7 @@ def compile_bundle(
     as_zip: bool = False,
     sample: bool = False,
     sample_inputs: Mapping[str, np.ndarray] | None = None,
+    sign_key: Key | None = None,
     device: Any = None,
     precision: str = "float32",
     options: Mapping[str, Any] | None = None,
@@ -80,7 +82,7 @@ def compile_bundle(
     declares.  ``target`` is one of :data:`TARGETS`.  ``software`` adds to each plan one with kernels for adapters that
     compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample`` runs
     the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps
-    inputs and outputs.
+    inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.
 
     A model that is no single plan becomes a program: its stages are compiled for ``ranges`` of the integers that a run
     reads, by the names of their values, (low, high) each; without one for 0 to the most that is possible or that fits
@@ -95,6 +97,7 @@ def compile_bundle(
     Raises the errors of the compiler; :class:`LimitError` names the kernel and the limit of the target.
     """
     report = progress or (lambda what, done, total: None)
+    private_key = None if sign_key is None else read_private_key(sign_key)
     compiled_for = _profile(target, device)
     if software is None:
         software = target in ("web", "native")
@@ -115,7 +118,7 @@ def compile_bundle(
                         opened.calibrate_on_host(variant.shapes, profile, values, variant.key)
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
-        with BundleWriter(Path(path), as_zip=as_zip, progress=report) as writer:
+        with BundleWriter(Path(path), as_zip=as_zip, sign_key=private_key, progress=report) as writer:
             bundled = _Bundled(opened, compiled_for, writer, software=software, report=report)
             keys = [bundled.add(variant, read_ranges(ranges or {})) for variant in variants]
             if sample:

@@ -15,6 +15,7 @@ from ..model.compiled import Progress
 from ..model.feeds import ShapeKey
 from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.reader import Bundle
+from ..runtime.bundle.signing import Key
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
@@ -31,9 +32,10 @@ def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
     :class:`InferenceSession`.  The session has its methods, and ``shape_keys`` lists the shapes that the bundle was
     compiled for; other shapes are an :class:`InputError`.  Shaders of a bundle keep their bounds checks unless
     ``trust=True``: say so only of a bundle that you made, or whose maker may run code on this machine.
+    ``verify_key``, a PEM file or its bytes, is the public key of the one with which the bundle must be signed.
 
-    Raises :class:`BundleError` for a damaged bundle, :class:`DeviceError` or :class:`LimitError` if the device lacks
-    what the bundle needs.
+    Raises :class:`BundleError` for a bundle that is damaged or not signed so, :class:`DeviceError` or
+    :class:`LimitError` if the device lacks what the bundle needs.
     """
     return BundleSession(path, **options)
 
@@ -56,8 +58,9 @@ class BundleSession(InferenceSession):
         preferred_output_location: str | Mapping[str, str] | None = None,
         progress: Progress | None = None,
         trust: bool = False,
+        verify_key: Key | None = None,
     ) -> None:
-        self.bundle = Bundle(path)
+        self.bundle = Bundle(path, verify_key)
         try:
             opened = open_device(device)
             check_device(self.bundle.manifest, opened)

@@ -60,6 +60,10 @@ class BundleOptions(OptionGroup):
     sample: Annotated[
         bool, typer.Option("--sample", help="Run on this machine and store inputs and outputs as a self-test.")
     ] = False
+    sign_key: Annotated[
+        Path | None,
+        typer.Option("--sign", metavar="KEY.pem", help="Sign the bundle with this private Ed25519 key."),
+    ] = None
 
 
 @as_command

@@ -65,6 +65,12 @@ TrustOption = Annotated[
         help="Run a bundle's shaders without bounds checks. Only for bundles whose maker may run code on this machine.",
     ),
 ]
+VerifyKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--verify-key", metavar="PUBLIC.pem", help="Refuse a bundle that is not signed with the other half of this key."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to standard output and nothing else.")]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -169,8 +175,8 @@ class StorageOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions(StorageOptions, InputOptions):
-    """Inputs of runs, and how the session is opened: ``trust`` is for bundles, ``providers`` and ``check_indices`` for
-    models.
+    """Inputs of runs, and how the session is opened: ``trust`` and ``verify_key`` are for bundles, ``providers`` and
+    ``check_indices`` for models.
     """
 
     device: DeviceOption = None
@@ -180,6 +186,7 @@ class ExecutionOptions(StorageOptions, InputOptions):
     ] = False
     cache: CacheOption = True
     trust: TrustOption = False
+    verify_key: VerifyKeyOption = None
 
 
 OptionTexts = Annotated[

@@ -41,7 +41,11 @@ def open_session(model: Path, options: ExecutionOptions, progress: Progress) -> 
         for name in options.storage:
             option = "--f16" if name == "precision" else f"--{name}"
             raise InputError(f"{option} is decided when a bundle is compiled", hint="leave it out")
-        return load_bundle(model, device=options.device, progress=progress, trust=options.trust)
+        return load_bundle(
+            model, device=options.device, progress=progress, trust=options.trust, verify_key=options.verify_key
+        )
+    if options.verify_key is not None:
+        raise InputError("--verify-key is for bundles: a model has no signature", hint="leave it out")
     if options.trust:
         raise InputError("--trust is for bundles: a model's shaders are generated here", hint="leave it out")
     from ..session.session import InferenceSession

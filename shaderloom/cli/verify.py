@@ -6,17 +6,18 @@ import typer
 
 from .command import as_command
 from .common import count_text, print_json
-from .options import BundleArgument, DeviceOption, JsonOption
+from .options import BundleArgument, DeviceOption, JsonOption, VerifyKeyOption
 from .terminal import echo, progress
 
 
 @as_command
 def command(
     bundle: BundleArgument,
+    verify_key: VerifyKeyOption = None,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a bundle: the hashes of all files, and that its samples reproduce on this device.
+    """Check a bundle: its signature, if a key is stated, the hashes of all files, and its samples on this device.
 
     The exit status is 1 if anything differs.
 
@@ -27,18 +28,21 @@ def command(
     from ..bundles.session import load_bundle
     from ..bundles.verify import verify_samples
 
-    with progress(quiet=as_json) as report, load_bundle(bundle, device=device, progress=report) as session:
+    with (
+        progress(quiet=as_json) as report,
+        load_bundle(bundle, device=device, progress=report, verify_key=verify_key) as session,
+    ):
         session.bundle.check_all(report)
         report("running samples", 0, 0)
         results = list(verify_samples(session))
-        manifest, name = session.bundle.manifest, session.device.name
+        manifest, name, files = session.bundle.manifest, session.device.name, session.bundle.file_count
     failed = [result for result in results if result.reason is not None]
     if as_json:
         print_json(
             {
                 "bundle": str(bundle),
                 "device": name,
-                "files": len(manifest.files) + 2,
+                "files": files,
                 "samples": len(manifest.samples),
                 "outputs": [
                     {
@@ -59,6 +63,6 @@ def command(
         samples = (
             f"{count_text(len(manifest.samples), 'sample')} run on {name}" if manifest.samples else "no samples to run"
         )
-        echo(f"{len(manifest.files) + 2} files are intact; {samples}")
+        echo(f"{files} files are intact; {samples}")
     if failed:
         raise typer.Exit(1)

@@ -23,15 +23,15 @@ export class BundleFiles {
   /**
    * Fetch and check the manifest of the bundle at `url`.
    *
-   * @param {string | URL} url @param {AbortSignal} [signal]
+   * @param {string | URL} url @param {AbortSignal} [signal] @param {string} [verifyKey]
    * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle
    */
-  static async open(url, signal) {
+  static async open(url, signal, verifyKey) {
     if (!globalThis.crypto?.subtle) {
       throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
     }
     const base = new URL(String(url).replace(/\/*$/, "/"), globalThis.document?.baseURI ?? globalThis.location?.href);
-    return new BundleFiles(base, await fetchManifest(base, signal), signal);
+    return new BundleFiles(base, await fetchManifest(base, signal, verifyKey), signal);
   }
 
   /**

@@ -8,16 +8,20 @@ import { readJson, Refusal } from "./structure.js";
 /**
  * Return the manifest of the bundle at `base`, once its hash and its fields are right.
  *
- * @param {URL} base @param {AbortSignal} [signal] 
+ * @param {URL} base @param {AbortSignal} [signal] @param {string} [verifyKey] the key that the bundle is signed for
  * @returns {Promise<{ manifest: Manifest, programs?: typeof import("./programs.js") }>} with what runs its programs
  * @throws {ShaderloomError} "bundle"
  */
-export async function fetchManifest(base, signal) {
+export async function fetchManifest(base, signal, verifyKey) {
   /** @param {string} name @param {number} most */
   const read = async (name, most) => readAtMost(await fetchFile(base, name, signal), name, most);
   const content = await read("manifest.json", SCHEMA.bytes.manifest);
   const digest = await read("manifest.sha256", 65);
   if (new TextDecoder().decode(digest) !== `${await sha256(content)}\n`) throw damaged("manifest.json");
+  if (verifyKey !== undefined) {
+    const { requireSignature } = await import("./signing.js");
+    await requireSignature(await read("manifest.signature", 129), digest, verifyKey);
+  }
   const manifest = checked("manifest.json", () => readJson(content, "manifest"));
   const programs = manifest.programs?.length ? await import("./programs.js") : undefined;
   checked("manifest.json", () => checkManifest(manifest, programs));

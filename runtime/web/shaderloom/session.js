@@ -21,12 +21,7 @@ import { requireFewer, uploadWeights } from "./weights.js";
 /**
  * Open the bundle (a folder) at `url` and upload its weights.
  *
- * `device`: a GPUDevice of the caller's; without one the session makes its own and destroys it in `dispose()`.
- * `software`: take kernels for adapters that compute on the CPU; by default what the adapter says.
- * `maxWeightBytes`, `maxDeviceBytes`: bytes of weights, and of all buffers, that the session may have.
- * `prepare`: compile the pipelines of all plans, too.
- * `onProgress({what, done, total, awaits})`: bytes of weights ("weights") or pipelines ("pipelines"), and what is next.
- * `signal`: ends the load at once and frees what it has on the device.
+ * What `options` mean is with their types, in shaderloom.d.ts.
  *
  * @type {typeof api.load}
  * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
@@ -44,7 +39,7 @@ async function open(url, options) {
     if (!signal?.aborted) options.onProgress?.(progress);
   };
   onProgress({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
-  const files = await BundleFiles.open(url, signal);
+  const files = await BundleFiles.open(url, signal, options.verifyKey);
   requireFewer(files.manifest, maxWeightBytes);
   onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
   signal?.throwIfAborted();
