@@ -12,14 +12,14 @@ computed follows from a pass of the compiler (:mod:`...passes.rows`).  Rows are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
-from onnx import helper, numpy_helper
 
 from ...runtime.plan.errors import UnsupportedError
 from ..ir.dataflow import preorder
 from .messages import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from .proto_builder import ProtoBuilder, nodes_within
 
 #: The output that is looked for first
 LOGITS = "logits"
@@ -54,13 +54,21 @@ def take_last_logits(proto: ModelProto) -> None:
     Raises :class:`UnsupportedError` if no output, or more than one, can be
     the logits.
     """
+    _Rewrite(proto.graph, find_logits(proto)).run()
+
+
+def find_logits(proto: ModelProto) -> ValueInfoProto:
+    """Return the output that is the logits.
+
+    Raises :class:`UnsupportedError` if no output, or more than one, can be, and for an opset before 13.
+    """
     opset = max((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     if opset < OPSET:
         raise UnsupportedError(
             f"the model has opset {opset}; the last row is taken with operators of opset {OPSET}",
             hint="convert it with onnx.version_converter, or leave logits at 'all'",
         )
-    _Rewrite(proto.graph, _logits(proto.graph)).run()
+    return _logits(proto.graph)
 
 
 def _logits(graph: GraphProto) -> ValueInfoProto:
@@ -99,45 +107,29 @@ def _is_product(name: str, producers: dict[str, NodeProto]) -> bool:
     return any(read in producers and producers[read].op_type in _PRODUCTS for read in preorder([name], operands))
 
 
-def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph and of those nested in it."""
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _nodes(nested)
-
-
 class _Rewrite:
     """Appends the nodes that take the last valid row of ``output``."""
 
     def __init__(self, graph: GraphProto, output: ValueInfoProto) -> None:
         self._graph = graph
         self._output = output
-        self._taken = {value.name for value in (*graph.input, *graph.initializer)}
-        self._taken.update(name for node in _nodes(graph) for name in (*node.input, *node.output))
-        self._all = self._unique(f"{output.name}/all")
+        self._builder = ProtoBuilder(graph, output.name)
 
     def run(self) -> None:
         name = self._output.name
-        for node in _nodes(self._graph):
-            for names in (node.input, node.output):
-                for place, other in enumerate(names):
-                    if other == name:
-                        names[place] = self._all
+        self._all = self._builder.rename(name, f"{name}/all")
         position = self._position()
         if position is None:
             self._take_last(name)
         else:
-            places = self._op("Unsqueeze", position, self._integers(1, 2))
-            self._node("GatherND", [self._all, places], name, batch_dims=1)
+            take_row(self._builder, self._all, position, name)
         size = self._output.type.tensor_type.shape.dim[1]
         size.Clear()
         size.dim_value = 1
 
     def _position(self) -> str | None:
         """Return the value [batch] of the position in the sequence of the last valid row; None: that is the last."""
-        for node in _nodes(self._graph):
+        for node in nodes_within(self._graph):
             if node.op_type == "GroupQueryAttention" and node.domain == "com.microsoft" and len(node.input) > 6:
                 return self._of_lengths(node.input[5], node.input[6])
         for port in self._graph.input:
@@ -154,47 +146,26 @@ class _Rewrite:
                 tensor=lengths,
                 hint="leave logits at 'all'",
             )
-        sequence = self._size(self._all)
-        valid = self._op("Cast", self._op("Reshape", lengths, self._integers(-1)), to=TensorProto.INT64)
-        whole = self._op("Cast", self._op("Reshape", total, self._integers(1)), to=TensorProto.INT64)
-        last = self._op("Sub", sequence, self._integers(1))
-        return self._op("Where", self._op("Equal", whole, sequence), valid, last)
+        builder = self._builder
+        sequence = builder.size(self._all, 1)
+        valid = builder.op("Cast", builder.op("Reshape", lengths, builder.integers(-1)), to=TensorProto.INT64)
+        whole = builder.op("Cast", builder.op("Reshape", total, builder.integers(1)), to=TensorProto.INT64)
+        last = builder.op("Sub", sequence, builder.integers(1))
+        return builder.op("Where", builder.op("Equal", whole, sequence), valid, last)
 
     def _of_mask(self, mask: str) -> str:
-        valid = self._op("Cast", self._op("Cast", mask, to=TensorProto.BOOL), to=TensorProto.INT32)
-        last = self._op("ArgMax", valid, axis=1, keepdims=0, select_last_index=1)
-        past = self._op("Sub", self._size(mask), self._size(self._all))
-        return self._op("Max", self._op("Sub", last, past), self._integers(0))
+        builder = self._builder
+        valid = builder.op("Cast", builder.op("Cast", mask, to=TensorProto.BOOL), to=TensorProto.INT32)
+        last = builder.op("ArgMax", valid, axis=1, keepdims=0, select_last_index=1)
+        past = builder.op("Sub", builder.size(mask, 1), builder.size(self._all, 1))
+        return builder.op("Max", builder.op("Sub", last, past), builder.integers(0))
 
     def _take_last(self, result: str) -> None:
-        ends = self._integers(np.iinfo(np.int64).max)
-        self._node("Slice", [self._all, self._integers(-1), ends, self._integers(1)], result)
+        builder = self._builder
+        ends = builder.integers(np.iinfo(np.int64).max)
+        builder.node("Slice", [self._all, builder.integers(-1), ends, builder.integers(1)], result)
 
-    # -- what is appended ----------------------------------------------------------------------------------------------
 
-    def _size(self, name: str) -> str:
-        """Return the size [1] of axis 1."""
-        return self._op("Gather", self._op("Shape", name), self._integers(1))
-
-    def _unique(self, wanted: str) -> str:
-        name, number = wanted, 0
-        while name in self._taken:
-            number += 1
-            name = f"{wanted}{number}"
-        self._taken.add(name)
-        return name
-
-    def _integers(self, *numbers: int) -> str:
-        name = self._unique(f"{self._output.name}/constant")
-        self._graph.initializer.append(numpy_helper.from_array(np.array(numbers, np.int64), name))
-        return name
-
-    def _op(self, op: str, *inputs: str, **attributes: int) -> str:
-        result = self._unique(f"{self._output.name}/{op}")
-        self._node(op, inputs, result, **attributes)
-        return result
-
-    def _node(self, op: str, inputs: Iterable[str], result: str, **attributes: int) -> None:
-        node = helper.make_node(op, list(inputs), [result], self._unique(f"{self._output.name}/last_{op}"))
-        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
-        self._graph.node.append(node)
+def take_row(builder: ProtoBuilder, logits: str, position: str, result: str) -> None:
+    """Compute ``result`` [batch, 1, vocabulary]: the row at ``position`` [batch] of ``logits``."""
+    builder.node("GatherND", [logits, builder.op("Unsqueeze", position, builder.integers(1, 2))], result, batch_dims=1)

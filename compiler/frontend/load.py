@@ -94,10 +94,10 @@ def _import(
         raise ModelError("the model does not import any opset")
     opsets = read_opsets(proto.opset_import)
     proto = without_functions(proto, opsets, max_nodes)
-    if logits == "last":
-        from .last_logits import take_last_logits  # imports all of onnx
+    if logits != "all":
+        from .logits_form import apply_logits  # imports all of onnx
 
-        take_last_logits(proto)
+        apply_logits(proto, logits)
     graph = GraphImporter(proto.graph, "main", opsets, tensors, keep_refused=keep_refused).run()
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:

@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 
 from ..compiler.frontend.declared_types import declares_halves
-from ..compiler.frontend.last_logits import take_last_logits
 from ..compiler.frontend.load import without_functions
+from ..compiler.frontend.logits_form import apply_logits
 from ..compiler.frontend.schemas import read_opsets
 from ..compiler.frontend.topology import names_read
 from ..compiler.ir.dataflow import reachable
@@ -63,7 +63,7 @@ class OnnxGraph:
 
 
 class OnnxModel:
-    """A model in a file, with the logits of "all" or of the "last" positions."""
+    """A model in a file, with the ``logits`` of :class:`~..compiler.options.CompileOptions`."""
 
     def __init__(self, path: Path, logits: str = "all") -> None:
         self.path = path
@@ -75,8 +75,7 @@ class OnnxModel:
         except Exception as error:  # protobuf's DecodeError
             raise ModelError(f"'{path}' is not an ONNX file, or a damaged one") from error
         self.proto: Any = without_functions(proto, read_opsets(proto.opset_import))
-        if logits == "last":
-            take_last_logits(self.proto)
+        apply_logits(self.proto, logits)
 
     @cached_property
     def graphs(self) -> dict[str, OnnxGraph]:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class CpuEngine:
     """Runs one model on the host.  Its package is imported on first use of :attr:`implementation`.
 
-    Pass exactly one of ``path`` and ``data``.  ``options`` are session options of onnxruntime, ``logits`` is "all" or
-    "last" (:mod:`..compiler.frontend.last_logits`).  The model runs as a whole where onnxruntime can load it, else node
+    Pass exactly one of ``path`` and ``data``.  ``options`` are session options of onnxruntime, ``logits`` is that of
+    :class:`~..compiler.options.CompileOptions`.  The model runs as a whole where onnxruntime can load it, else node
     by node (:mod:`.segment`).
     """
 
@@ -152,7 +152,7 @@ class CpuEngine:
 
     def _content(self) -> str | bytes:
         """Return the file, or the bytes, of what onnxruntime runs."""
-        if self._logits == "last":
+        if self._logits != "all":
             return self._proto(payloads=True).SerializeToString()
         if self._path is not None:
             return str(self._path)
@@ -170,10 +170,10 @@ class CpuEngine:
                 proto = onnx.load_model_from_string(self._data or b"")
         except Exception as error:
             raise ModelError(f"not an ONNX model: {error}") from error
-        if self._logits == "last":
-            from ..compiler.frontend.last_logits import take_last_logits
+        if self._logits != "all":
+            from ..compiler.frontend.logits_form import apply_logits
 
-            take_last_logits(proto)
+            apply_logits(proto, self._logits)
         return proto
 
 

@@ -1,0 +1,15 @@
+"""The option ``logits``: which form the logits of a decoder have."""
+
+from __future__ import annotations
+
+from .last_logits import take_last_logits
+from .messages import ModelProto
+from .next_token import choose_token
+
+
+def apply_logits(proto: ModelProto, logits: str) -> None:
+    """Give ``proto`` the form that ``logits`` asks for: "all" leaves it as it is, see "last" and "token" there."""
+    if logits == "last":
+        take_last_logits(proto)
+    elif logits == "token":
+        choose_token(proto)

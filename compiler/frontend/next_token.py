@@ -1,0 +1,171 @@
+"""The form of a decoder that text is generated with: ``logits="token"``.
+
+What an exporter's decoder leaves to its caller is computed from two small inputs of int64 [batch]:
+
+* ``sequence_ends``: the number of positions behind which a run ends, those before it and all of ``input_ids``;
+* ``logits_row``: the row of ``input_ids`` whose logits are wanted, which is the last one unless rows behind it are
+  padding.
+
+``attention_mask`` and ``position_ids`` become values of these.  The outputs are ``token`` int64 [batch, 1], the place
+of the greatest of ``logits`` [batch, 1, vocabulary], which stay an output, and the caches.  Caches of
+GroupQueryAttention have a ``capacity``: the size of input and output, however many rows are valid.  Those of other
+models have ``past`` rows in and as many more out as a run has tokens, all valid: no padding.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import helper
+
+from ...runtime.plan.errors import UnsupportedError
+from .last_logits import LOGITS, MASK, find_logits, take_row
+from .messages import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from .proto_builder import ProtoBuilder, nodes_within
+
+IDS = "input_ids"
+POSITIONS = "position_ids"
+ENDS = "sequence_ends"
+ROW = "logits_row"
+TOKEN = "token"
+#: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
+CAPACITY = "capacity"
+PAST = "past"
+
+#: Scalars that some exporters ask for, with what generation wants: the branch with caches, logits of all rows
+_FIXED: dict[str, bool | int] = {"use_cache_branch": True, "num_logits_to_keep": 0}
+
+
+def choose_token(proto: ModelProto) -> None:
+    """Give ``proto`` the ports of generation.
+
+    Raises :class:`UnsupportedError` for a model that is no decoder with
+    caches, with the name of what it has besides or lacks.
+    """
+    _Rewrite(proto.graph, find_logits(proto)).run()
+
+
+class _Rewrite:
+    def __init__(self, graph: GraphProto, logits: ValueInfoProto) -> None:
+        self._graph = graph
+        self._logits = logits
+        self._builder = ProtoBuilder(graph, "generation")
+        initialised = {tensor.name for tensor in graph.initializer}
+        self._inputs = {port.name: port for port in graph.input if port.name not in initialised}
+
+    def run(self) -> None:
+        caches = self._caches()
+        in_place = self._attended()
+        if in_place and not set(caches) <= in_place:
+            raise UnsupportedError(
+                "of its caches GroupQueryAttention extends some alone",
+                tensor=next(name for name in caches if name not in in_place),
+                hint="export the model with one kind of attention",
+            )
+        for name in caches:
+            _name_dim(self._inputs[name], 2, CAPACITY if in_place else PAST)
+        rows = self._builder.size(caches[0], 2)
+        batch, sequence = self._builder.size(IDS, 0), self._builder.size(IDS, 1)
+        total = rows if in_place else self._builder.op("Add", rows, sequence)
+        self._replace_mask(batch, total)
+        self._replace_positions(sequence)
+        self._fix_scalars()
+        self._add_inputs()
+        self._take_token()
+
+    def _caches(self) -> list[str]:
+        """Return the inputs that are caches; raise :class:`UnsupportedError` if another one is not known."""
+        if IDS not in self._inputs:
+            raise UnsupportedError(f"the model has no input '{IDS}'", hint="export it as a decoder of token ids")
+        caches = []
+        for name, port in self._inputs.items():
+            if len(port.type.tensor_type.shape.dim) == 4:
+                caches.append(name)
+            elif name not in (IDS, MASK, POSITIONS, *_FIXED):
+                raise UnsupportedError(
+                    "it is neither a cache of rank 4 nor an input that generation knows",
+                    tensor=name,
+                    hint=f"known are {', '.join((IDS, MASK, POSITIONS, *_FIXED))}",
+                )
+        if not caches:
+            raise UnsupportedError("the decoder has no caches of keys and values", hint="export it with past")
+        return caches
+
+    def _attended(self) -> set[str]:
+        """Return the inputs that GroupQueryAttention reads as its past."""
+        nodes = (node for node in nodes_within(self._graph) if node.op_type == "GroupQueryAttention")
+        return {name for node in nodes for name in node.input[3:5]}
+
+    def _computed(self, name: str, rank: int) -> ValueInfoProto | None:
+        """Take an input out of the graph's; None if there is none, or it is no matrix of numbers."""
+        port = self._inputs.get(name)
+        if port is None:
+            return None
+        if len(port.type.tensor_type.shape.dim) != rank:
+            raise UnsupportedError(f"it is not declared with rank {rank}", tensor=name, hint="export it so")
+        self._graph.input.remove(port)
+        return port
+
+    def _replace_mask(self, batch: str, total: str) -> None:
+        port = self._computed(MASK, 2)
+        if port is None:
+            return
+        builder = self._builder
+        sizes = builder.op("Concat", batch, total, axis=0)
+        scalar = builder.op("Squeeze", total)
+        positions = builder.op("Range", self._scalar(0), scalar, self._scalar(1))
+        valid = builder.op("Less", positions, builder.op("Unsqueeze", ENDS, builder.integers(1)))
+        valid = builder.op("Cast", valid, to=port.type.tensor_type.elem_type)
+        builder.node("Expand", [valid, sizes], MASK)
+
+    def _replace_positions(self, sequence: str) -> None:
+        port = self._computed(POSITIONS, 2)
+        if port is None:
+            return
+        builder = self._builder
+        steps = builder.op("Range", self._scalar(0), builder.op("Squeeze", sequence), self._scalar(1))
+        first = builder.op("Unsqueeze", builder.op("Sub", ENDS, sequence), builder.integers(1))
+        moved = builder.op("Add", first, steps)
+        builder.node("Cast", [moved], POSITIONS, to=port.type.tensor_type.elem_type)
+
+    def _scalar(self, number: int) -> str:
+        return self._builder.constant(np.array(number, np.int64))
+
+    def _fix_scalars(self) -> None:
+        for name, value in _FIXED.items():
+            port = self._inputs.get(name)
+            if port is not None:
+                self._graph.input.remove(port)
+                dims = [size.dim_value or 1 for size in port.type.tensor_type.shape.dim]
+                dtype = helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)
+                self._builder.node("Identity", [self._builder.constant(np.full(dims, value, dtype))], name)
+
+    def _add_inputs(self) -> None:
+        batch = self._inputs[IDS].type.tensor_type.shape.dim[0]
+        for name in (ENDS, ROW):
+            port = helper.make_tensor_value_info(name, TensorProto.INT64, [None])
+            port.type.tensor_type.shape.dim[0].CopyFrom(batch)
+            self._graph.input.append(ValueInfoProto.FromString(port.SerializeToString()))
+
+    def _take_token(self) -> None:
+        builder, logits = self._builder, self._logits
+        name = logits.name
+        whole = builder.rename(name, f"{name}/all")
+        take_row(builder, whole, ROW, name)
+        builder.node("ArgMax", [name], TOKEN, axis=2, keepdims=0)
+        _name_dim(logits, 1, 1)
+        shape = logits.type.tensor_type.shape
+        token = helper.make_tensor_value_info(TOKEN, TensorProto.INT64, [None, 1])
+        token.type.tensor_type.shape.dim[0].CopyFrom(shape.dim[0])
+        self._graph.output.insert(0, ValueInfoProto.FromString(token.SerializeToString()))
+        if name != LOGITS:
+            builder.rename(name, LOGITS)
+            logits.name = LOGITS
+
+
+def _name_dim(port: ValueInfoProto, axis: int, size: str | int) -> None:
+    dim = port.type.tensor_type.shape.dim[axis]
+    dim.Clear()
+    if isinstance(size, str):
+        dim.dim_param = size
+    else:
+        dim.dim_value = size
