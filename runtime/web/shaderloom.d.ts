@@ -66,6 +66,12 @@ export interface Progress {
   awaits: string;
 }
 
+/**
+ * A bundle: the address of its folder, a zip (`shaderloom compile --zip`), or the files of a folder, as those of
+ * `<input type="file" webkitdirectory>`, or as responses, whose addresses say their names.
+ */
+export type BundleSource = string | URL | Blob | readonly (Response | File)[];
+
 export interface LoadOptions {
   /** The caller's device; it must have the features and limits that the manifest asks for. Without one the session
    *  makes its own and destroys it in `dispose()`. */
@@ -285,8 +291,8 @@ export class ShaderloomError extends Error {
   readonly kind: ErrorKind;
 }
 
-/** Open the bundle (a folder) at `url`, check it, and upload its weights. */
-export function load(url: string | URL, options?: LoadOptions): Promise<Session>;
+/** Open a bundle, check it, and upload its weights. */
+export function load(source: BundleSource, options?: LoadOptions): Promise<Session>;
 
 /** The value of a size for the values of symbols. */
 export function evaluate(size: Size, symbols: Record<string, number>): number;

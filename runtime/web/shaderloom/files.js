@@ -1,37 +1,39 @@
-/** @import { Manifest } from "../shaderloom.js" */
+/** @import { BundleSource, Manifest } from "../shaderloom.js" */
+/** @import { Source } from "./sources.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { damaged, fetchFile, sha256 } from "./fetching.js";
 import { fetchManifest } from "./manifest.js";
 import { CHUNK } from "./manifest_relations.js";
+import { damaged, Folder, RangeReader, sha256 } from "./sources.js";
 
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {
-  #base;
+  #source;
   /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
   signal;
 
-  /** @param {URL} base @param {{ manifest: Manifest, programs?: typeof import("./programs.js") }} read
+  /** @param {Source} source @param {{ manifest: Manifest, programs?: typeof import("./programs.js") }} read
    *  @param {AbortSignal} [signal] */
-  constructor(base, { manifest, programs }, signal) {
-    this.#base = base;
+  constructor(source, { manifest, programs }, signal) {
+    this.#source = source;
     this.manifest = manifest;
     this.programs = programs;
     this.signal = signal;
   }
 
   /**
-   * Fetch and check the manifest of the bundle at `url`.
+   * Read and check the manifest of a bundle.
    *
-   * @param {string | URL} url @param {AbortSignal} [signal] @param {string} [verifyKey]
+   * @param {BundleSource} from @param {AbortSignal} [signal] @param {string} [verifyKey]
    * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle
    */
-  static async open(url, signal, verifyKey) {
+  static async open(from, signal, verifyKey) {
     if (!globalThis.crypto?.subtle) {
       throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
     }
-    const base = new URL(String(url).replace(/\/*$/, "/"), globalThis.document?.baseURI ?? globalThis.location?.href);
-    return new BundleFiles(base, await fetchManifest(base, signal, verifyKey), signal);
+    const isAddress = typeof from === "string" || from instanceof URL;
+    const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
+    return new BundleFiles(source, await fetchManifest(source, signal, verifyKey), signal);
   }
 
   /**
@@ -42,35 +44,19 @@ export class BundleFiles {
    */
   async stream(name, use) {
     const record = Object.hasOwn(this.manifest.files, name) ? this.manifest.files[name] : undefined;
-    if (!record) {
-      throw new ShaderloomError("bundle", `the bundle has no file '${name}'`);
-    }
-    const { body } = await fetchFile(this.#base, name, this.signal);
-    const reader = /** @type {ReadableStream<Uint8Array<ArrayBuffer>>} */ (body).getReader();
+    if (!record) throw new ShaderloomError("bundle", `the bundle has no file '${name}'`);
+    const { size, sha256: hashes } = record;
+    const reader = new RangeReader(this.#source, name, this.signal);
     try {
-      for (let offset = 0, rest = new Uint8Array(0), index = 0; offset < record.size; index++) {
-        const chunk = new Uint8Array(Math.min(CHUNK, record.size - offset));
-        let filled = 0;
-        while (filled < chunk.length) {
-          if (rest.length === 0) {
-            const { done, value } = await reader.read();
-            if (done) throw new ShaderloomError("bundle", `'${name}' ends after ${offset + filled} bytes`);
-            rest = value;
-          }
-          const taken = rest.subarray(0, chunk.length - filled);
-          chunk.set(taken, filled);
-          filled += taken.length;
-          rest = rest.subarray(taken.length);
-        }
-        if ((await sha256(chunk)) !== record.sha256[index]) throw damaged(name);
+      for (const [index, hash] of hashes.entries()) {
+        const offset = index * CHUNK;
+        const chunk = await reader.read(offset, Math.min(CHUNK, size - offset));
+        if ((await sha256(chunk)) !== hash) throw damaged(name);
+        if (index === hashes.length - 1) await reader.requireEnd(size);
         await use(chunk, offset);
-        offset += chunk.length;
-        if (offset === record.size && (rest.length || !(await reader.read()).done)) {
-          throw new ShaderloomError("bundle", `'${name}' is longer than ${record.size} bytes`);
-        }
       }
     } finally {
-      reader.cancel().catch(() => {});
+      reader.close();
     }
   }
 

@@ -1,20 +1,21 @@
 /** @import { Manifest } from "../shaderloom.js" */
+/** @import { Source } from "./sources.js" */
 
-import { damaged, fetchFile, readAtMost, sha256 } from "./fetching.js";
 import { checkManifest } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
+import { damaged, readAtMost, sha256 } from "./sources.js";
 import { readJson, Refusal } from "./structure.js";
 
 /**
- * Return the manifest of the bundle at `base`, once its hash and its fields are right.
+ * Return the manifest of a bundle, once its hash and its fields are right.
  *
- * @param {URL} base @param {AbortSignal} [signal] @param {string} [verifyKey] the key that the bundle is signed for
+ * @param {Source} source @param {AbortSignal} [signal] @param {string} [verifyKey] the key that the bundle is signed for
  * @returns {Promise<{ manifest: Manifest, programs?: typeof import("./programs.js") }>} with what runs its programs
  * @throws {ShaderloomError} "bundle"
  */
-export async function fetchManifest(base, signal, verifyKey) {
+export async function fetchManifest(source, signal, verifyKey) {
   /** @param {string} name @param {number} most */
-  const read = async (name, most) => readAtMost(await fetchFile(base, name, signal), name, most);
+  const read = (name, most) => readAtMost(source, name, most, signal);
   const content = await read("manifest.json", SCHEMA.bytes.manifest);
   const digest = await read("manifest.sha256", 65);
   if (new TextDecoder().decode(digest) !== `${await sha256(content)}\n`) throw damaged("manifest.json");

@@ -19,7 +19,7 @@ import { Signature } from "./signature.js";
 import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
- * Open the bundle (a folder) at `url` and upload its weights.
+ * Open a bundle and upload its weights.
  *
  * What `options` mean is with their types, in shaderloom.d.ts.
  *
@@ -27,10 +27,10 @@ import { requireFewer, uploadWeights } from "./weights.js";
  * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
  *   the signal's reason once it is aborted
  */
-export const load = (url, options = {}) => abortable(open(url, options), options.signal);
+export const load = (source, options = {}) => abortable(open(source, options), options.signal);
 
-/** @param {string | URL} url @param {api.LoadOptions} options */
-async function open(url, options) {
+/** @param {api.BundleSource} source @param {api.LoadOptions} options */
+async function open(source, options) {
   const { device: callers, software, maxWeightBytes = 2 ** 33, prepare, signal } = options;
   const { maxDeviceBytes = maxWeightBytes + 2 ** 33 } = options;
   signal?.throwIfAborted();
@@ -39,7 +39,7 @@ async function open(url, options) {
     if (!signal?.aborted) options.onProgress?.(progress);
   };
   onProgress({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
-  const files = await BundleFiles.open(url, signal, options.verifyKey);
+  const files = await BundleFiles.open(source, signal, options.verifyKey);
   requireFewer(files.manifest, maxWeightBytes);
   onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
   signal?.throwIfAborted();

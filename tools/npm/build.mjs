@@ -1,0 +1,36 @@
+// Build the npm package of the browser runner: node build.mjs REPOSITORY FOLDER, with esbuild to import from
+// REPOSITORY/build/node.
+
+import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const [repository, folder] = process.argv.slice(2);
+const web = join(repository, "runtime", "web");
+const { build } = createRequire(join(repository, "build", "node", "package.json"))("esbuild");
+
+const BANNER = { js: "/*! Shaderloom, MIT licence: runs shader bundles with WebGPU */" };
+
+/** Build one form of the runner. @param {import("esbuild").BuildOptions} options */
+const form = (options) => build({
+  entryPoints: [join(web, "shaderloom.js")], bundle: true, target: "es2022", banner: BANNER, logLevel: "warning", ...options,
+});
+
+await rm(folder, { recursive: true, force: true });
+await mkdir(folder, { recursive: true });
+await Promise.all([
+  // For bundlers: what a page may never need, such as programs and profiles, is in chunks of its own.
+  form({ outdir: join(folder, "modules"), format: "esm", splitting: true, chunkNames: "[name]-[hash]" }),
+  // For pages without a build: one file, as a module or with the global `shaderloom`.
+  form({ outfile: join(folder, "shaderloom.min.js"), format: "esm", minify: true, sourcemap: true }),
+  form({
+    outfile: join(folder, "shaderloom.global.js"), format: "iife", globalName: "shaderloom", minify: true, sourcemap: true,
+  }),
+]);
+
+const version = /__version__ = "(.+)"/.exec(await readFile(join(repository, "shaderloom", "version.py"), "utf8"))?.[1];
+const described = JSON.parse(await readFile(join(repository, "tools", "npm", "package.json"), "utf8"));
+await writeFile(join(folder, "package.json"), `${JSON.stringify({ ...described, version }, null, 2)}\n`);
+await copyFile(join(repository, "tools", "npm", "README.md"), join(folder, "README.md"));
+await copyFile(join(repository, "LICENSE"), join(folder, "LICENSE"));
+await copyFile(join(web, "shaderloom.d.ts"), join(folder, "shaderloom.d.ts"));
