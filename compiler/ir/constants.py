@@ -42,6 +42,10 @@ class TensorSource(Source, Protocol):
         """Size in bytes."""
         ...
 
+    def part(self, start: int, shape: tuple[int, ...]) -> TensorSource:
+        """Return the source of ``shape`` of the elements, from the one at ``start`` on."""
+        ...
+
     def to_ref(self) -> SourceRef: ...
 
 
@@ -50,6 +54,11 @@ def content_key(dtype: DType, shape: tuple[int, ...], data: bytes | memoryview) 
     digest = hashlib.sha256(f"{dtype.name}{list(shape)}:".encode())
     digest.update(data)
     return digest.hexdigest()
+
+
+def _bytes_of(dtype: DType, start: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return offset and length, in bytes, of ``shape`` of the elements from the one at ``start`` on."""
+    return start * dtype.itemsize, math.prod(shape) * dtype.itemsize
 
 
 def _as_array(data: bytes | memoryview | mmap.mmap, offset: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
@@ -89,6 +98,9 @@ class InlineSource:
     def read(self) -> np.ndarray:
         return self._array
 
+    def part(self, start: int, shape: tuple[int, ...]) -> InlineSource:
+        return InlineSource(self._array.reshape(-1)[start : start + math.prod(shape)].reshape(shape), self.dtype)
+
     def to_ref(self) -> SourceRef:
         data = self._array.tobytes()
         return SourceRef(self.key, None, 0, len(data), self.dtype.name, self.shape, data)
@@ -117,6 +129,9 @@ class PackedSource:
         shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(width)
         codes = (self.data.read().reshape(-1, 1) >> shifts).reshape(-1)[: math.prod(self.shape)]
         return dtypes.from_border(codes, self.dtype).reshape(self.shape)
+
+    def part(self, start: int, shape: tuple[int, ...]) -> PackedSource:
+        raise InternalError("packed elements are unpacked in the graph")
 
     def to_ref(self) -> SourceRef:
         raise InternalError("packed elements are unpacked in the graph")
@@ -149,6 +164,9 @@ class WidenedSource:
     def read(self) -> np.ndarray:
         return self.inner.read().astype(np.float32)
 
+    def part(self, start: int, shape: tuple[int, ...]) -> WidenedSource:
+        return WidenedSource(self.inner.part(start, shape))
+
 
 class BytesSource:
     """A range of bytes in memory, held as a view: the tensors of a model that was given as bytes."""
@@ -169,6 +187,10 @@ class BytesSource:
 
     def read(self) -> np.ndarray:
         return _as_array(self._data, 0, self.dtype, self.shape)
+
+    def part(self, start: int, shape: tuple[int, ...]) -> BytesSource:
+        offset, length = _bytes_of(self.dtype, start, shape)
+        return BytesSource(self._data[offset : offset + length], self.dtype, shape, self.offset + offset)
 
     def to_ref(self) -> SourceRef:
         """Return a reference to a range of the model file itself (path ``""``)."""
@@ -233,6 +255,10 @@ class FileSource:
     def read(self) -> np.ndarray:
         return _as_array(self.file.view, self.offset, self.dtype, self.shape)
 
+    def part(self, start: int, shape: tuple[int, ...]) -> FileSource:
+        offset, length = _bytes_of(self.dtype, start, shape)
+        return FileSource(self.file, self.offset + offset, length, self.dtype, shape)
+
     def to_ref(self) -> SourceRef:
         return SourceRef(self.key, self.file.relative, self.offset, self.length, self.dtype.name, self.shape)
 
@@ -254,6 +280,13 @@ class LoadedSource:
 
     def read(self) -> np.ndarray:
         return _as_array(self._load(), 0, self.dtype, self.shape)
+
+    def part(self, start: int, shape: tuple[int, ...]) -> LoadedSource:
+        offset, length = _bytes_of(self.dtype, start, shape)
+        load = self._load
+        return LoadedSource(
+            lambda: load()[offset : offset + length], self.path, self.offset + offset, length, self.dtype, shape
+        )
 
     def to_ref(self) -> SourceRef:
         return SourceRef(self.key, self.path, self.offset, self.length, self.dtype.name, self.shape)

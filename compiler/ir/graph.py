@@ -40,6 +40,10 @@ class Source(Protocol):
         """Return the elements as a read-only array of the constant's dtype and shape."""
         ...
 
+    def part(self, start: int, shape: tuple[int, ...]) -> Source:
+        """Return the source of ``shape`` of the elements, in row-major order from the one at ``start`` on."""
+        ...
+
 
 class Value:
     """A tensor in the graph."""

@@ -33,6 +33,7 @@ from . import (
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
+from .large_tensors import divide_large_tensors
 from .layout import assign_layouts
 from .lowering import Lowering
 from .manager import Pass, PassFunction, PassManager
@@ -221,6 +222,8 @@ PIPELINE = PassManager(
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
         Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
+        # before patterns are recognised: what they make of a weight they make of its parts
+        Pass("large-tensors", _rewrite(divide_large_tensors), requires=_EXPANDED, after=("simplify",), required=True),
         Pass("rows", _rewrite(select_rows), requires=_EXPANDED, after=("simplify",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
         Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify", "rows")),

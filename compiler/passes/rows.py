@@ -5,24 +5,25 @@ norms and arithmetic for every position and selects one then.  Each row of these
 operands alone, so the selection moves up: through everything that works row by row and that nothing else reads.  Where
 it passes no product, it stays where it is.
 
-A *row axis* is followed through transpositions and changes of shape.  A product passes if its right operand has no
-batches, a reduction if it keeps the axis.
+Row axes are those of :mod:`.row_axes`.  A product passes if its right operand has no batches, a reduction if it keeps
+the axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..ir.graph import Graph, Node, Value
-from ..ops.onnx.views import permutation
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, operator_key
 from ..symbolic import polynomial as ix
 from .patterns import view
+from .row_axes import emit_rows, operand_rows
+
+#: Operators that selections pass, besides elementwise ones
+_PASSED = frozenset({"loom.MatMul", "loom.Reduce", "loom.View", "loom.StridedSlice", "Transpose"})
 
 
 @record(slots=False)
@@ -138,70 +139,18 @@ def _operand_axes(node: Node, axis: int, selection: _Selection) -> dict[Value, i
 
     With an index for every batch axis 0 must be that of the operands, too.
     """
-    if registry.of(node).is_elementwise:
-        read = _elementwise(node, axis)
-    else:
-        rule = _RULES.get(operator_key(node))
-        read = None if rule is None else rule(node, axis)
-    if read is None or not selection.has_batches:
+    key = operator_key(node)
+    rows = operand_rows(node, axis) if key in _PASSED or registry.of(node).is_elementwise else None
+    if rows is None or any(row.scale != 1 for row in rows.values()):
+        return None
+    if key == "loom.MatMul" and (node.operand(1) in rows or any(size != 1 for size in node.operand(1).shape[:-2])):
+        return None
+    read = {value: row.axis for value, row in rows.items()}
+    if not selection.has_batches:
         return read
     batches = selection.value.shape[0]
     is_batched = all(at > 0 and value.shape[0] == batches for value, at in read.items())
     return read if is_batched else None
-
-
-def _elementwise(node: Node, axis: int) -> dict[Value, int] | None:
-    read: dict[Value, int] = {}
-    for value in node.inputs:
-        if value is None:
-            continue
-        at = axis - node.output.rank + value.rank
-        if at >= 0 and value.shape[at] != 1 and read.setdefault(value, at) != at:
-            return None
-    return read
-
-
-def _product(node: Node, axis: int) -> dict[Value, int] | None:
-    left, right = node.operand(0), node.operand(1)
-    if axis == node.output.rank - 1 or right is left or any(size != 1 for size in right.shape[:-2]):
-        return None
-    at = axis - node.output.rank + left.rank
-    return {left: at} if at >= 0 else None
-
-
-def _reduction(node: Node, axis: int) -> dict[Value, int] | None:
-    attributes, value = node.attributes, node.operand(0)
-    left = [at for at in range(value.rank) if attributes.keepdims or at not in attributes.axes]
-    return None if left[axis] in attributes.axes else {value: left[axis]}
-
-
-def _transposed(node: Node, axis: int) -> dict[Value, int]:
-    return {node.operand(0): permutation(node)[axis]}
-
-
-def _reshaped(node: Node, axis: int) -> dict[Value, int] | None:
-    value, result = node.operand(0), node.output
-    before = ix.product(result.shape[:axis])
-    for at, size in enumerate(value.shape):
-        if size == result.shape[axis] and ix.product(value.shape[:at]) == before:
-            return {value: at}
-    return None
-
-
-def _part(node: Node, axis: int) -> dict[Value, int] | None:
-    attributes, value = node.attributes, node.operand(0)
-    whole = attributes.sizes[axis] == value.shape[axis] and attributes.steps[axis] == 1
-    return {value: axis} if whole else None
-
-
-#: Rules of operators that are not elementwise: the operands with rows, and their row axes
-_RULES: dict[str, Callable[[Node, int], dict[Value, int] | None]] = {
-    "loom.MatMul": _product,
-    "loom.Reduce": _reduction,
-    "loom.View": _reshaped,
-    "loom.StridedSlice": _part,
-    "Transpose": _transposed,
-}
 
 
 # -- the move --------------------------------------------------------------------------------------------------------
@@ -221,19 +170,6 @@ def _move(graph: Graph, selection: _Selection, region: dict[Node, int], compilat
             if value not in rows:
                 rows[value] = selection.apply(builder, value, at)
         inputs = [rows[value] if value in read else value for value in node.inputs]
-        row = rows[node.output] = _row_of(builder, node, axis, inputs)
+        row = rows[node.output] = emit_rows(builder, node, axis, 1, inputs)
         row.storage = row.storage or node.output.storage
     return rows[selection.value]
-
-
-def _row_of(builder: GraphBuilder, node: Node, axis: int, inputs: list[Value | None]) -> Value:
-    """Append ``node`` with the rows of its operands."""
-    shape = (*node.output.shape[:axis], 1, *node.output.shape[axis + 1 :])
-    if operator_key(node) == "loom.View":
-        assert inputs[0] is not None, "a view has an operand"
-        return view(builder, inputs[0], shape)
-    attributes = node.attributes
-    if operator_key(node) == "loom.StridedSlice":
-        starts = tuple(0 if at == axis else start for at, start in enumerate(attributes.starts))
-        return builder.op("StridedSlice", inputs[0], domain="loom", starts=starts, steps=attributes.steps, sizes=shape)
-    return builder.emit(registry.of(node), inputs, attributes)[0]

@@ -28,7 +28,9 @@ from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts
 from ..symbolic import polynomial as ix
+from ..target import Target
 from .constants import join_constants, may_join
+from .large_tensors import binding_bytes, largest_tensor
 from .patterns import split_constant, static_numbers, varies_along, view
 
 #: Elementwise steps within which two products must meet
@@ -77,7 +79,7 @@ def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMu
         if len(members) < 2:
             continue
         origins = merge_origins([node for each in members for node in {each.product, each.last}])
-        refused = _refusal(members, facts)
+        refused = _refusal(members, facts, compilation.target)
         if compilation.remarks is not None:
             compilation.remarks.append(Remark("join-siblings", origins, "MatMul", refused))
         if refused is None:
@@ -107,7 +109,7 @@ def _sibling(node: Node, facts: GraphFacts) -> _Sibling | None:
     return _Sibling(node, None, node)
 
 
-def _refusal(members: list[_Sibling], facts: GraphFacts) -> str | None:
+def _refusal(members: list[_Sibling], facts: GraphFacts, target: Target) -> str | None:
     for each in members:
         result = each.last.output
         if each.columns % 4:
@@ -118,6 +120,8 @@ def _refusal(members: list[_Sibling], facts: GraphFacts) -> str | None:
         if reason is not None:
             return reason
     weights = [each.product.operand(1) for each in members]
+    if sum(map(_source_bytes, weights)) > largest_tensor(target):
+        return "the weight of all would be larger than a binding"
     packed = members[0].is_packed
     if not packed and any(map(_is_narrow, weights)) and not may_join(weights, -1):
         return "weights of fewer bits are dequantised in different ways"
@@ -135,6 +139,11 @@ def _weight_reason(weight: Value, facts: GraphFacts) -> str | None:
         if large and not facts.single_use(value):
             return "a weight is needed elsewhere too"
     return None
+
+
+def _source_bytes(weight: Value) -> int:
+    """Return the bytes of the largest constant that a weight is computed from."""
+    return max(binding_bytes(value) for value in preorder([weight], operands) if value.is_constant)
 
 
 def _is_narrow(weight: Value) -> bool:

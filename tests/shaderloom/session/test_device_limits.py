@@ -1,4 +1,4 @@
-"""Tensors beyond the binding size of a device: the nodes that read or compute them run on cpu, the others on wgpu.
+"""Tensors beyond the binding size of a device: read in parts, or else by nodes on cpu, while the others run on wgpu.
 
 Covers: shaderloom/session, shaderloom/execution/engine.
 """
@@ -25,6 +25,7 @@ W = RNG.standard_normal((256, 128)).astype(np.float32)
 ROW = RNG.standard_normal((2, 256)).astype(np.float32)
 LINE = RNG.standard_normal(200).astype(np.float32)
 AXIS = np.array([1])
+FIRST = np.array(0)
 
 #: text, feeds, initializers, float64 result, operators on cpu
 CASES = {
@@ -43,18 +44,20 @@ CASES = {
         {"Add"},
     ),
     "weight": (
-        "(float[2, 256] x) => (float[2] z) { y = MatMul(x, w) r = Relu(y) z = ReduceMax<axes = [1], keepdims = 0>(r) }",
+        "(float[2, 256] x) => (float[2] z) "
+        "{ c = CumSum(w, first) y = MatMul(x, c) r = Relu(y) z = ReduceMax<axes = [1], keepdims = 0>(r) }",
         {"x": ROW},
-        {"w": W},
-        np.maximum(ROW.astype(np.float64) @ W, 0).max(1),
-        {"MatMul"},
+        {"w": W, "first": FIRST},
+        np.maximum(ROW.astype(np.float64) @ W.astype(np.float64).cumsum(0), 0).max(1),
+        {"CumSum", "MatMul"},
     ),
     "what a weight is made of": (
-        "(float[128] x) => (float[128] z) { s = ReduceMax<axes = [0], keepdims = 0>(w) z = Mul(x, s) }",
+        "(float[128] x) => (float[128] z) "
+        "{ c = CumSum(w, first) s = ReduceMax<axes = [0], keepdims = 0>(c) z = Mul(x, s) }",
         {"x": LINE[:128]},
-        {"w": W},
-        LINE[:128].astype(np.float64) * W.max(0),
-        {"ReduceMax"},
+        {"w": W, "first": FIRST},
+        LINE[:128].astype(np.float64) * W.astype(np.float64).cumsum(0).max(0),
+        {"CumSum", "ReduceMax"},
     ),
 }
 
@@ -72,6 +75,27 @@ def make_model(text: str, initializers: dict[str, np.ndarray]) -> onnx.ModelProt
     return model
 
 
+#: The same, of weights that are read in parts
+PARTS = {
+    "product": (
+        "(float[2, 256] x) => (float[2] z) { y = MatMul(x, w) z = ReduceMax<axes = [1], keepdims = 0>(y) }",
+        {"x": ROW},
+        (ROW.astype(np.float64) @ W).max(1),
+    ),
+    "product with the transpose": (
+        "(float[2, 128] x) => (float[2, 256] z) { t = Transpose(w) z = MatMul(x, t) }",
+        {"x": ROW[:, :128]},
+        ROW[:, :128].astype(np.float64) @ W.T,
+    ),
+    "rows": ("(int64[3] x) => (float[3, 128] z) { z = Gather(w, x) }", {"x": np.array([5, -1, 200])}, W[[5, 255, 200]]),
+    "what a weight is made of": (
+        "(float[128] x) => (float[128] z) { s = ReduceMax<axes = [0], keepdims = 0>(w) z = Mul(x, s) }",
+        {"x": LINE[:128]},
+        LINE[:128].astype(np.float64) * W.max(0),
+    ),
+}
+
+
 def on_cpu(session: shaderloom.InferenceSession) -> set[str]:
     return {row.op_type for row in session.placement() if row.provider == "cpu"}
 
@@ -86,6 +110,16 @@ def test_the_node_at_a_large_tensor_runs_on_cpu(small, name):
             np.testing.assert_allclose(z, expected, rtol=1e-4, atol=1e-4)
         assert guilty <= on_cpu(session)
         assert "Relu" not in on_cpu(session)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_weights_that_are_read_in_parts_stay_on_the_device(small, name):
+    text, feeds, expected = PARTS[name]
+    with shaderloom.InferenceSession(make_model(text, {"w": W}), device=small, cache=False) as session:
+        for _ in range(2):
+            (z,) = session.run(None, feeds)
+            np.testing.assert_allclose(z, expected, rtol=1e-4, atol=1e-4)
+        assert on_cpu(session) == set()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,346 @@
+"""Tensors beyond what a device binds or allocates at once: what reads or computes them is done in parts.
+
+A binding has a largest size, and so has a buffer.  A constant beyond either becomes *parts*, constants of neighbouring
+rows with a binding of their own each; the bytes stay where they are.  What reads it is rewritten so that each part of a
+result comes from parts that a kernel can bind:
+
+* a product with a part of the columns of its weight gives these columns of the result; one with a part of the terms
+  gives an addend of it;
+* a reduction of a part is an operand of the reduction of all;
+* a selection by indices reads the part that has the row: all parts are read at a clamped index, and one result counts.
+
+Which part of an operand belongs to a part of a result follows row axes (:mod:`.row_axes`) up to the large constant.
+Parts of equal extent of one constant are one value, so that tied embeddings share them.  Where no rule applies the node
+stays as it is, and is refused for its large operand later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from ...runtime.plan.record import record
+from ..compilation import Compilation
+from ..fusion import constant_values
+from ..fusion.dequant_fusion import narrow_values
+from ..ir.dataflow import operands, post_order
+from ..ir.graph import Graph, Node, Value
+from ..ops.registry import registry
+from ..remarks import Remark
+from ..rewriting.builder import GraphBuilder
+from ..rewriting.rules import operator_key
+from ..symbolic import polynomial as ix
+from ..target import Target
+from .patterns import view
+from .row_axes import RowAxis, emit_rows, operand_rows
+
+#: Rows of a part are a multiple of the first of these that the limit allows: whole vectors of a result's columns, and
+#: offsets that bindings may begin at
+_MULTIPLES = (64, 4, 1)
+#: Sizes of axes are rounded up to this many elements, the most that a layout of a weight pads one to
+_PADDING = 4
+
+#: Operators that combine the reductions of parts, by the kind of a reduction
+_COMBINE = {
+    "sum": ("Add", ""),
+    "prod": ("Mul", ""),
+    "max": ("Maximum", "loom"),
+    "min": ("Minimum", "loom"),
+    "max_number": ("Maximum", "loom"),
+}
+
+
+def divide_large_tensors(graph: Graph, compilation: Compilation) -> int:
+    """Rewrite what reads tensors that the target cannot bind; return the number of nodes that are computed in parts."""
+    limit = largest_tensor(compilation.target)
+    if not any(_exceeds(value, limit) for value in graph.values()):
+        return 0
+    return _Division(graph, compilation, limit).run()
+
+
+def largest_tensor(target: Target) -> int:
+    """Return the bytes of the largest tensor that a kernel of the target binds."""
+    return min(target.limit("max-storage-buffer-binding-size"), target.limit("max-buffer-size"))
+
+
+def binding_bytes(value: Value) -> int:
+    """Return the fewest bytes that a tensor takes in memory; the type that the file declares counts."""
+    return math.prod(ix.bounds(size)[0] for size in value.shape) * (value.storage or value.dtype).itemsize
+
+
+def _exceeds(value: Value, limit: int) -> bool:
+    return binding_bytes(value) > limit
+
+
+def _row_bytes(value: Value, axis: int) -> int:
+    """Return the bytes of a row along an axis in any layout, padding included."""
+    sizes = [ix.number(size) for at, size in enumerate(value.shape) if at != axis and size != 1]
+    return math.prod(-(-size // _PADDING) * _PADDING for size in sizes) * (value.storage or value.dtype).itemsize
+
+
+@record(slots=False)
+class _Split:
+    """A node that is computed in parts of ``rows`` rows of ``extent``; ``build`` gives its result from the spans."""
+
+    extent: int
+    rows: int
+    build: Callable[[Sequence[tuple[int, int]]], Value]
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First row of each part, and the row behind its last."""
+        return [(start, min(start + self.rows, self.extent)) for start in range(0, self.extent, self.rows)]
+
+
+class _Division:
+    """The rewrites of one graph."""
+
+    def __init__(self, graph: Graph, compilation: Compilation, limit: int) -> None:
+        self._graph = graph
+        self._compilation = compilation
+        self._limit = limit
+        self._constant = constant_values(graph)
+        self._narrow = narrow_values(graph, self._constant)
+        self._large: dict[Value, frozenset[Value]] = {}  #: tensors beyond the limit that are loaded for a value
+        self._parts: dict[tuple[Value, int, int, int], Value] = {}
+
+    def run(self) -> int:
+        count = 0
+        for node in list(self._graph.nodes):
+            count += self._visit(node)
+        if count:
+            self._graph.remove_dead()
+            self._graph.sort()
+        return count
+
+    def _visit(self, node: Node) -> bool:
+        if len(node.outputs) != 1 or not self._is_root(node):
+            return False
+        builder = GraphBuilder(self._graph, node.origins, self._compilation.limits)
+        split = next((split for split in self._splits(builder, node) if split is not None), None)
+        if split is None:
+            return False
+        self._graph.replace(node.output, split.build(split.spans))
+        if self._compilation.remarks is not None:
+            self._compilation.remarks.append(Remark("large-tensors", node.origins, node.op))
+        return True
+
+    # -- what is too large ---------------------------------------------------------------------------------------
+
+    def _loaded(self, value: Value) -> frozenset[Value]:
+        """Return the tensors beyond the limit that a kernel loads for elements of ``value``."""
+
+        def above(current: Value) -> Sequence[Value]:
+            return () if current in self._large or self._is_stored(current) else operands(current)
+
+        for current in post_order([value], above):
+            if current in self._large:
+                continue
+            if self._is_stored(current):
+                self._large[current] = frozenset([current] if _exceeds(current, self._limit) else [])
+            else:
+                self._large[current] = frozenset().union(*(self._large[operand] for operand in operands(current)))
+        return self._large[value]
+
+    def _is_stored(self, value: Value) -> bool:
+        """Return whether a value is surely in memory when it is read, and not computed in the kernel that reads it."""
+        node = value.producer
+        if node is None or len(node.outputs) != 1 or not registry.of(node).is_map:
+            return True
+        return value in self._constant and value not in self._narrow and not registry.of(node).is_view
+
+    def _is_root(self, node: Node) -> bool:
+        """Return whether the result is stored, or small, and computed from a tensor that is too large."""
+        if not _exceeds(node.output, self._limit) or self._is_stored(node.output):
+            return any(self._loaded(operand) for operand in operands(node.output))
+        return False
+
+    # -- how to split --------------------------------------------------------------------------------------------
+
+    def _splits(self, builder: GraphBuilder, node: Node) -> Sequence[_Split | None]:
+        """Return the ways to compute a node in parts; None for those that split too little."""
+        result = node.output
+        if _exceeds(result, self._limit):
+            return []
+        ways = [self._by_rows(builder, node, axis) for axis in range(result.rank)]
+        key = operator_key(node)
+        if key == "loom.MatMul":
+            ways.append(self._by_terms(builder, node))
+        elif key == "loom.Reduce":
+            ways += [self._by_reduced(builder, node, axis) for axis in node.attributes.axes]
+        elif key == "Gather":
+            ways.append(self._by_index(builder, node))
+        return ways
+
+    def _by_rows(self, builder: GraphBuilder, node: Node, axis: int) -> _Split | None:
+        rows = operand_rows(node, axis)
+        if rows is None:
+            return None
+
+        def build(spans: Sequence[tuple[int, int]]) -> Value:
+            parts = [self._rows_of(node, axis, start, stop) for start, stop in spans]
+            return builder.op("Concat", *parts, axis=axis)
+
+        return self._split(node, list(rows.items()), node.output.shape[axis], build)
+
+    def _by_terms(self, builder: GraphBuilder, node: Node) -> _Split | None:
+        left, right = node.operand(0), node.operand(1)
+
+        def build(spans: Sequence[tuple[int, int]]) -> Value:
+            products = [
+                builder.op(
+                    "MatMul",
+                    self._part(left, left.rank - 1, start, stop),
+                    self._part(right, right.rank - 2, start, stop),
+                    domain="loom",
+                )
+                for start, stop in spans
+            ]
+            return _chain(builder, _COMBINE["sum"], products)
+
+        read = [(left, RowAxis(left.rank - 1)), (right, RowAxis(right.rank - 2))]
+        return None if left is right else self._split(node, read, left.shape[-1], build)
+
+    def _by_reduced(self, builder: GraphBuilder, node: Node, axis: int) -> _Split | None:
+        value, attributes = node.operand(0), node.attributes
+
+        def build(spans: Sequence[tuple[int, int]]) -> Value:
+            parts = [self._part(value, axis, start, stop) for start, stop in spans]
+            reduced = [builder.emit(registry.of(node), [part], attributes)[0] for part in parts]
+            return _chain(builder, _COMBINE[attributes.kind], reduced)
+
+        return self._split(node, [(value, RowAxis(axis))], value.shape[axis], build)
+
+    def _by_index(self, builder: GraphBuilder, node: Node) -> _Split | None:
+        """Split along the axis of the indices.  One that is out of range is clamped, as it is without parts."""
+        data, indices = node.operand(0), node.operand(1)
+        axis = node.attributes.axis % data.rank
+
+        def number(value: int) -> Value:
+            return builder.scalar(value, indices)
+
+        def build(spans: Sequence[tuple[int, int]]) -> Value:
+            size = ix.number(data.shape[axis])
+            negative = builder.op("Less", indices, number(0))
+            index = builder.op("Where", negative, builder.op("Add", indices, number(size)), indices)
+            result: Value | None = None
+            for start, stop in spans:
+                inside = builder.op("Maximum", builder.op("Sub", index, number(start)), number(0), domain="loom")
+                inside = builder.op("Minimum", inside, number(stop - start - 1), domain="loom")
+                rows = builder.op("Gather", self._part(data, axis, start, stop), inside, axis=axis)
+                if result is None:
+                    result = rows
+                    continue
+                follows = builder.op("GreaterOrEqual", index, number(start))
+                follows = view(builder, follows, (*indices.shape, *(1,) * (data.rank - axis - 1)))
+                result = builder.op("Where", follows, rows, result)
+            assert result is not None, "there are parts"
+            return result
+
+        return self._split(node, [(data, RowAxis(axis))], data.shape[axis], build)
+
+    def _split(
+        self,
+        node: Node,
+        read: Sequence[tuple[Value, RowAxis]],
+        extent: ix.Dim,
+        build: Callable[[Sequence[tuple[int, int]]], Value],
+    ) -> _Split | None:
+        """Return the split of ``node`` along an axis with ``extent`` elements, of which operands have the row axes in
+        ``read``; None unless each part of every large tensor can be bound.
+        """
+        large = frozenset().union(*(self._loaded(operand) for operand in operands(node.output)))
+        covered: dict[Value, RowAxis] = {}
+        scales: set[Fraction] = set()
+        if not isinstance(extent, int) or not all(self._follow(*each, covered, scales) for each in read):
+            return None
+        if not large <= covered.keys():
+            return None
+        most = extent
+        for value, at in covered.items():
+            if value in self._loaded(value):
+                most = min(most, int(self._limit // (_row_bytes(value, at.axis) * at.scale)))
+        for multiple in _MULTIPLES:
+            rows = most // multiple * multiple
+            if rows and (rows == extent or all((rows * scale).denominator == 1 for scale in scales)):
+                return _Split(extent, rows, build)
+        return None
+
+    def _follow(self, value: Value, at: RowAxis, covered: dict[Value, RowAxis], scales: set[Fraction]) -> bool:
+        """Follow a row axis up to the tensors beyond the limit, and note them in ``covered``; return whether all that
+        are loaded for ``value`` are split.
+        """
+        if covered.setdefault(value, at) != at:
+            return False
+        scales.add(at.scale)
+        if value.is_constant and self._loaded(value):
+            return ix.product(value.shape[: at.axis]) == 1
+        rows = self._rows_above(value, at.axis)
+        if rows is None:
+            return not self._loaded(value)
+        for operand in operands(value):
+            if operand in rows:
+                row = rows[operand]
+                if not self._follow(operand, RowAxis(row.axis, row.scale * at.scale), covered, scales):
+                    return False
+            elif self._loaded(operand):
+                return False
+        return True
+
+    def _rows_above(self, value: Value, axis: int) -> dict[Value, RowAxis] | None:
+        """Return the row axes of the operands of which a part of ``value`` is computed; None if it is cut itself."""
+        computed = value.producer is not None and (value in self._constant or bool(self._loaded(value)))
+        return operand_rows(value.producer, axis) if computed and value.producer is not None else None
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _part(self, value: Value, axis: int, start: int, stop: int) -> Value:
+        """Return elements ``start`` to ``stop`` along an axis of ``value``."""
+        if (start, stop) == (0, value.shape[axis]):
+            return value
+        key = (value, axis, start, stop)
+        if key not in self._parts:
+            self._parts[key] = self._cut(value, axis, start, stop)
+        return self._parts[key]
+
+    def _cut(self, value: Value, axis: int, start: int, stop: int) -> Value:
+        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+        if value.constant is not None and value.static_value is None and ix.product(value.shape[:axis]) == 1:
+            sizes = tuple(map(ix.number, shape))
+            source = value.constant.part(start * ix.number(ix.product(shape[axis + 1 :])), sizes)
+            part = self._graph.add_constant(f"{value.name}[{start}:{stop}]", value.dtype, sizes, source)
+            part.storage = value.storage
+            return part
+        node = value.producer
+        if node is not None and self._rows_above(value, axis) is not None:
+            part = self._rows_of(node, axis, start, stop)
+            part.storage = part.storage or value.storage
+            return part
+        builder = GraphBuilder(self._graph, node.origins if node else value.user.origins, self._compilation.limits)
+        starts = tuple(start if at == axis else 0 for at in range(value.rank))
+        steps = (1,) * value.rank
+        return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=steps, sizes=shape)
+
+    def _rows_of(self, node: Node, axis: int, start: int, stop: int) -> Value:
+        """Append ``node`` for a part of its result; operands that are not large are cut where they are read."""
+        rows = operand_rows(node, axis)
+        assert rows is not None, "a rule says so"
+        inputs: list[Value | None] = []
+        for operand in node.inputs:
+            row = None if operand is None else rows.get(operand)
+            if operand is None or row is None:
+                inputs.append(operand)
+            else:
+                first, behind = int(start * row.scale), int(stop * row.scale)
+                inputs.append(self._part(operand, row.axis, first, behind))
+        builder = GraphBuilder(self._graph, node.origins, self._compilation.limits)
+        return emit_rows(builder, node, axis, stop - start, inputs)
+
+
+def _chain(builder: GraphBuilder, operator: tuple[str, str], values: Sequence[Value]) -> Value:
+    """Combine values one after another by a binary operator of a domain."""
+    (name, domain), result = operator, values[0]
+    for value in values[1:]:
+        result = builder.op(name, result, value, domain=domain)
+    return result
