@@ -9,7 +9,7 @@ from ..plan.device_profile import DEVICE_FEATURES, WEB_LIMITS
 from ..plan.errors import DeviceError
 from ..plan.record import record
 from .forking import note_use
-from .llvm_of_triton import load_triton
+from .llvm_of_triton import keep_triton_apart
 
 #: wgpu's backend for OpenGL: it has no bounds checks (:attr:`AdapterDescription.checks_bounds`), so it comes last
 OPENGL = "OpenGL"
@@ -70,7 +70,7 @@ def enumerate_adapters() -> list[tuple[AdapterDescription, Any]]:
     import wgpu  # needs a graphics library of the system: imported when a device is wanted, not before
 
     note_use()
-    load_triton()
+    keep_triton_apart()
     try:
         adapters = wgpu.gpu.enumerate_adapters_sync()
     except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.device.llvm_of_triton import load_triton
 from ..runtime.plan.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -34,9 +33,6 @@ def from_torch(
     in training mode, and what a session raises for its model.
     """
     try:
-        import torch  # noqa: F401  # before its compiler
-
-        load_triton()
         from .session import TorchSession
     except ImportError as error:
         raise UnsupportedError(
