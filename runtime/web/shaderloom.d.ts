@@ -39,11 +39,20 @@ export interface GpuTensor {
   buffer: GPUBuffer;
 }
 
+/** An output without a copy of its own: `data` is memory that belongs to the device until `release()`, which every view
+ *  of a run needs; then, and after `dispose()`, it is empty. */
+export interface TensorView extends CpuTensor {
+  release(): void;
+}
+
 /** The tensors of each location of outputs. */
 export interface Located {
   cpu: CpuTensor;
   gpu: GpuTensor;
+  view: TensorView;
 }
+
+export type Tensor = Located[keyof Located];
 
 /** A number, or the name of a dynamic dimension. */
 export type Dimension = number | string;
@@ -91,11 +100,19 @@ export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
 }
 
-export interface RunOptions<Location extends keyof Located = "cpu"> {
-  /** Whether outputs are arrays ("cpu", the default), or stay on the device as new buffers ("gpu"). */
-  location?: Location;
+export interface RunOptions<Location extends keyof Located = keyof Located> {
+  /** Whether outputs are arrays ("cpu", the default), views of mapped memory ("view"), or stay on the device ("gpu"),
+   *  where they are written to new buffers; one location for all, or those of outputs by name. */
+  location?: Location | Record<string, Location>;
   /** Names of the outputs wanted; all by default. */
   outputs?: readonly string[];
+  /**
+   * Buffers of the caller's for outputs, by name, which are on the device then. A plan writes there, with no copy but
+   * for outputs that equal an input, a weight or another output, or that are constant; it needs the usage STORAGE
+   * (COPY_DST for these, and for states), and a size of the output's bytes rounded up to 16. A fed buffer may be that
+   * of an output which begins as its input, and of no other.
+   */
+  into?: Record<string, GPUBuffer>;
   /**
    * Write outputs that begin as an input (`plan.states`, like caches of keys and values with spare capacity) to the
    * GPUBuffer that is fed for it, in place of a copy; with `location` "gpu" the output is that buffer. Default: false.
@@ -273,8 +290,9 @@ export interface Session {
   /** Compute the outputs for `feeds`. */
   run<Location extends keyof Located = "cpu">(
     feeds: Feeds,
-    options?: RunOptions<Location>,
+    options?: RunOptions<Location> & { location?: Location; into?: undefined },
   ): Promise<Record<string, Located[Location]>>;
+  run(feeds: Feeds, options: RunOptions): Promise<Record<string, Tensor>>;
   /** Needs the feature timestamp-query, which a session's own device has where the GPU offers it. */
   profile(feeds: Feeds): Promise<CallTime[]>;
   /** Fetch and compile ahead of the first run: the plan, or the stages of the program, at an index, or all. */

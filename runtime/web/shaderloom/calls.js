@@ -38,14 +38,14 @@ export class Calls {
   }
 
   /**
-   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers. With
-   * `inPlace` outputs that begin as a fed GPUBuffer are written there.
+   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers.
    *
-   * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values @param {boolean} [inPlace]
+   * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
+   * @param {Map<string, GPUBuffer>} [written] buffers of the caller's for outputs, by the names of these in the plan
    * @returns {{ calls: BoundCall[], lookup: Lookup }}
    * @throws {ShaderloomError} "bundle" for a call that does not fit the plan, "device" for more than the device allows
    */
-  bind(loaded, symbols, values, inPlace = false) {
+  bind(loaded, symbols, values, written = new Map()) {
     const { plan } = loaded;
     const buffers = this.#buffers;
     /** @type {Map<string, GPUBuffer>} */
@@ -56,13 +56,8 @@ export class Calls {
       else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
     }
     checkAliases(plan, symbols);
-    if (inPlace) {
-      for (const { output, input } of plan.states) {
-        const buffer = callers.get(`input:${input}`);
-        if (buffer) callers.set(`output:${output}`, buffer);
-      }
-      requireDistinct(plan, callers);
-    }
+    requireDistinct(plan, callers, written);
+    for (const [name, buffer] of written) callers.set(name, buffer);
     for (const port of plan.outputs) {
       const name = `output:${port.name}`;
       if (!callers.has(name)) buffers.allocate(name, portBytes(port, symbols));
@@ -196,16 +191,16 @@ function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
   }
 }
 
-/** Check that a buffer which a run writes in place is fed once. @param {Plan} plan @param {Map<string, GPUBuffer>} callers
- *  @throws {ShaderloomError} "input" for one that is fed twice */
-function requireDistinct({ inputs, states }, callers) {
-  const written = new Set(states.map(({ input }) => callers.get(`input:${input}`)));
-  const seen = new Set();
-  for (const { name } of inputs) {
-    const buffer = callers.get(`input:${name}`);
-    if (!buffer || !written.has(buffer)) continue;
-    if (seen.has(buffer)) throw new ShaderloomError("input", `'${name}': its GPUBuffer, written in place, is fed twice`);
-    seen.add(buffer);
+/** Check that a buffer which a run writes is fed once, as what the output begins with, or not at all.
+ *  @param {Plan} plan @param {Map<string, GPUBuffer>} fed @param {Map<string, GPUBuffer>} written
+ *  @throws {ShaderloomError} "input" for one that is fed beside */
+function requireDistinct({ states }, fed, written) {
+  const begun = new Map(states.map(({ output, input }) => [`output:${output}`, `input:${input}`]));
+  for (const [output, buffer] of written) {
+    for (const [input, other] of fed) {
+      if (other !== buffer || begun.get(output) === input) continue;
+      throw new ShaderloomError("input", `'${input.slice(6)}': its GPUBuffer is written, with '${output.slice(7)}', and fed`);
+    }
   }
 }
 

@@ -32,12 +32,13 @@ export const elementBytes = (dtype) => ELEMENTS[dtype].bytes;
 /** Return the names of the arrays that hold elements of a type. @param {DataType} dtype */
 export const arrayNames = (dtype) => ELEMENTS[dtype].arrays;
 
-/** Return a view of `buffer` as elements of a type: the preferred array that the browser has.
- *  @param {DataType} dtype @param {ArrayBuffer} buffer @returns {TypedArray} */
-export function typedArray(dtype, buffer) {
-  const constructors = /** @type {Record<string, new (buffer: ArrayBuffer) => TypedArray>} */ (
+/** Return a view of bytes of `buffer` as elements of a type: the preferred array that the browser has.
+ *  @param {DataType} dtype @param {ArrayBuffer} buffer @param {number} [offset] @param {number} [bytes]
+ *  @returns {TypedArray} */
+export function typedArray(dtype, buffer, offset = 0, bytes = buffer.byteLength) {
+  const constructors = /** @type {Record<string, new (buffer: ArrayBuffer, offset: number, length: number) => TypedArray>} */ (
     /** @type {unknown} */ (globalThis)
   );
   const name = arrayNames(dtype).find((candidate) => candidate in globalThis);
-  return new constructors[/** @type {string} */ (name)](buffer);
+  return new constructors[/** @type {string} */ (name)](buffer, offset, bytes / elementBytes(dtype));
 }

@@ -1,5 +1,6 @@
-/** @import { CpuTensor, DataType, GpuTensor, Plan } from "../shaderloom.js" */
+/** @import { DataType, Located, Plan, RunOptions, Tensor } from "../shaderloom.js" */
 /** @import { Lookup } from "./calls.js" */
+/** @import { Value } from "./feeds.js" */
 /** @import { DeviceGuard } from "./guard.js" */
 /** @import { Symbols } from "./shapes.js" */
 
@@ -9,10 +10,15 @@ import { ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
 import { bufferSize, elementCount, shapeOf } from "./sizes.js";
 
-/** @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output */
+/** An output, and where it goes; one on the device has a buffer there.
+ *  @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output
+ *  @typedef {Output & { location: keyof Located, buffer?: GPUBuffer }} Placed */
 
 /** Where an output is: in the plan as base64, on the host as bytes, else in the buffer of a name.
  *  @typedef {{ constant: string | Uint8Array<ArrayBuffer> | undefined, buffer: string }} Source */
+
+/** @type {(keyof Located)[]} */
+const LOCATIONS = ["cpu", "gpu", "view"];
 
 /** Staging buffers that wait for the next run. */
 const CACHED_STAGING = 4;
@@ -49,7 +55,61 @@ export function outputSources({ outputs, constants, aliases }) {
   return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (sources.get(`output:${name}`))]));
 }
 
-/** Copy the outputs of runs to where the caller wants them. */
+/**
+ * Return where each output goes, with the buffers of those that stay on the device: the caller's of `into`, that of a
+ * state in place, or a new one.
+ *
+ * @param {GPUDevice} device @param {Output[]} outputs @param {Pick<RunOptions, "location" | "into">} options
+ * @param {Map<string, GPUBuffer>} [begun] the fed buffers of states in place, by output @returns {Placed[]}
+ * @throws {ShaderloomError} "input" for an unknown location, and for buffers that are too small or named twice
+ */
+export function placeOutputs(device, outputs, { location = "cpu", into = {} }, begun = new Map()) {
+  const names = new Set(outputs.map(({ name }) => name));
+  for (const name of [...Object.keys(into), ...(typeof location === "string" ? [] : Object.keys(location))]) {
+    if (!names.has(name)) throw new ShaderloomError("input", `the run gives no output '${name}'`);
+  }
+  const taken = new Set();
+  return outputs.map((output) => {
+    const { name, bytes } = output;
+    const target = Object.hasOwn(into, name) ? into[name] : undefined;
+    const own = typeof location === "string" ? location : Object.hasOwn(location, name) ? location[name] : "cpu";
+    if (!LOCATIONS.includes(own)) throw new ShaderloomError("input", `location is one of ${LOCATIONS.join(", ")}, not "${own}"`);
+    if (target && target.size < bufferSize(bytes)) {
+      throw new ShaderloomError("input", `'${name}' has ${bufferSize(bytes)} bytes, the buffer for it ${target.size}`);
+    }
+    if (!target && own !== "gpu") return { ...output, location: own };
+    const label = `output ${name}`.slice(0, 40);
+    const buffer = target ?? begun.get(name) ?? device.createBuffer({ size: bufferSize(bytes), usage: tensorUsage(), label });
+    if (taken.has(buffer)) throw new ShaderloomError("input", `the buffer for '${name}' is that of another output`);
+    taken.add(buffer);
+    return { ...output, location: "gpu", buffer };
+  });
+}
+
+/** Return the fed buffers that outputs begin as, by output. @param {Plan} plan @param {Record<string, Value>} values
+ *  @returns {Map<string, GPUBuffer>} */
+export const begunBuffers = ({ states }, values) => new Map(states.flatMap(({ output, input }) => {
+  const { data } = values[input];
+  return isBuffer(data) ? [[output, data]] : [];
+}));
+
+/** Return the buffers that the calls of a plan write outputs to, by the names of these in the plan: those of the caller's
+ *  where an output is not an alias, and those of states in place.
+ *  @param {Map<string, Source>} sources @param {Placed[]} placed @param {Map<string, GPUBuffer>} begun */
+export function writtenBuffers(sources, placed, begun) {
+  const written = new Map([...begun].map(([name, buffer]) => [`output:${name}`, buffer]));
+  for (const { name, buffer } of placed) {
+    const source = sources.get(name);
+    if (!buffer || source?.constant !== undefined || source?.buffer !== `output:${name}`) continue;
+    if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
+      throw new ShaderloomError("input", `the buffer for '${name}' lacks the usage STORAGE`);
+    }
+    written.set(`output:${name}`, buffer);
+  }
+  return written;
+}
+
+/** Give the outputs of runs to the caller. */
 export class OutputCopies {
   #guard;
   /** @type {GPUBuffer[]} */
@@ -60,50 +120,42 @@ export class OutputCopies {
     this.#guard = guard;
   }
 
-  /** Encode copies into new buffers, which the caller destroys, and return a function that gives them; those of
-   *  `states` that were written in place are the buffers that the caller fed.
-   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Output[]} outputs
-   *  @param {Lookup} lookup @param {Plan["states"]} states
-   *  @returns {() => Promise<Record<string, GpuTensor>>} */
-  toBuffers(encoder, sources, outputs, lookup, states) {
+  /** Encode the copies that outputs need: to a staging buffer for those that the host reads, and to their buffers for
+   *  those of the device that no call wrote there. Return a function that gives them once the commands are submitted.
+   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Placed[]} outputs
+   *  @param {Lookup} lookup @returns {() => Promise<Record<string, Tensor>>} */
+  deliver(encoder, sources, outputs, lookup) {
     const { device } = this.#guard;
-    const begun = new Map(states.map(({ output, input }) => [output, `input:${input}`]));
-    const tensors = outputs.map(({ name, dtype, dims, bytes }) => {
-      const fed = begun.has(name) ? lookup(/** @type {string} */ (begun.get(name))) : undefined;
-      if (fed && fed === lookup(`output:${name}`)) return [name, { dtype, dims, buffer: fed }];
-      const label = `output ${name}`.slice(0, 40);
-      const buffer = device.createBuffer({ size: bufferSize(bytes), usage: tensorUsage(), label });
-      const source = contentOf(sources.get(name), lookup);
-      if (isBuffer(source)) encoder.copyBufferToBuffer(source, 0, buffer, 0, wholeWords(bytes));
-      else writeArray(device, buffer, source);
-      return [name, { dtype, dims, buffer }];
-    });
-    return async () => Object.fromEntries(tensors);
-  }
-
-  /** Encode copies into a staging buffer, and return a function that reads them once the commands are submitted.
-   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Output[]} outputs
-   *  @param {Lookup} lookup
-   *  @returns {() => Promise<Record<string, CpuTensor>>} */
-  toHost(encoder, sources, outputs, lookup) {
     let total = 0;
     const copies = outputs.map((output) => {
-      const copy = { ...output, source: contentOf(sources.get(output.name), lookup), offset: total };
-      total += bufferSize(output.bytes);
-      return copy;
+      const source = contentOf(sources.get(output.name), lookup, output.buffer);
+      const offset = output.buffer ? 0 : total;
+      if (!output.buffer && isBuffer(source)) total += bufferSize(output.bytes);
+      return { ...output, source, offset };
     });
-    const staging = copies.some(({ source }) => isBuffer(source)) ? this.#takeStaging(total) : null;
-    for (const { source, bytes, offset } of copies) {
-      if (staging && isBuffer(source)) encoder.copyBufferToBuffer(source, 0, staging, offset, wholeWords(bytes));
+    const staging = total ? this.#takeStaging(total) : null;
+    for (const { source, buffer = staging, bytes, offset } of copies) {
+      if (!buffer || source === buffer) continue;
+      if (isBuffer(source)) encoder.copyBufferToBuffer(source, 0, buffer, offset, wholeWords(bytes));
+      else if (buffer !== staging) writeArray(device, buffer, source);
     }
     return async () => {
       await staging?.mapAsync(GPUMapMode.READ, 0, total);
       const mapped = staging?.getMappedRange(0, total) ?? new ArrayBuffer(0);
-      const tensors = copies.map(({ name, dtype, dims, bytes, source, offset }) => {
-        const content = isBuffer(source) ? mapped.slice(offset, offset + bytes) : source.buffer;
-        return [name, { dtype, dims, data: typedArray(dtype, content) }];
+      const views = new Set(copies.flatMap(({ name, location, source }) =>
+        location === "view" && isBuffer(source) ? [name] : []));
+      /** @param {string} [name] */
+      const release = (name = "") => {
+        if (staging && (views.delete(name) || !name) && !views.size) this.#returnStaging(staging);
+      };
+      const tensors = copies.map(({ name, dtype, dims, bytes, source, offset, location, buffer }) => {
+        if (buffer) return [name, { dtype, dims, buffer }];
+        const isView = views.has(name);
+        const content = !isBuffer(source) ? source.buffer : isView ? mapped : mapped.slice(offset, offset + bytes);
+        const data = isView ? typedArray(dtype, content, offset, bytes) : typedArray(dtype, content);
+        return [name, location === "view" ? { dtype, dims, data, release: () => release(name) } : { dtype, dims, data }];
       });
-      if (staging) this.#returnStaging(staging);
+      release();
       return Object.fromEntries(tensors);
     };
   }
@@ -132,16 +184,16 @@ export class OutputCopies {
 const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
 
 /** Return the bytes of a constant, or the buffer. @param {Source | undefined} source @param {Lookup} lookup
- *  @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
+ *  @param {GPUBuffer} [target] where it has to be @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
  *  @throws {ShaderloomError} "bundle" for an undefined buffer, "input" for a fed one that cannot be copied */
-export function contentOf(source, lookup) {
+export function contentOf(source, lookup, target) {
   const constant = source?.constant;
   if (typeof constant === "string") return Uint8Array.from(atob(constant), (letter) => letter.charCodeAt(0));
   if (constant) return constant;
   const name = source?.buffer ?? "";
   const buffer = lookup(name);
   if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);
-  if (!(buffer.usage & GPUBufferUsage.COPY_SRC)) {
+  if (buffer !== target && !(buffer.usage & GPUBufferUsage.COPY_SRC)) {
     throw new ShaderloomError("input", `an output equals '${name}': its GPUBuffer lacks the usage COPY_SRC`);
   }
   return buffer;

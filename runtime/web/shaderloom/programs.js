@@ -15,7 +15,7 @@ import { encodeRun, encodeStates } from "./calls.js";
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer, requireShape } from "./feeds.js";
-import { contentOf } from "./outputs.js";
+import { contentOf, placeOutputs } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import { rangeViolation } from "./shapes.js";
 import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
@@ -58,11 +58,9 @@ export class ProgramRunner {
   /**
    * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions.
    *
-   * @template {keyof api.Located} Location
    * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
    * @param {readonly api.Port[]} ports the outputs of the model
-   * @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options
-   * @returns {Promise<Record<string, api.Located[Location]>>}
+   * @param {api.RunOptions & { time?: TimeCalls }} options @returns {Promise<Record<string, api.Tensor>>}
    * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
    *   "bundle", "device"; and the signal's reason once it is aborted
    */
@@ -75,11 +73,10 @@ export class ProgramRunner {
     return result;
   }
 
-  /** @template {keyof api.Located} Location
-   *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
-   *  @param {{ location: Location, outputs: readonly string[], signal?: AbortSignal, time?: TimeCalls }} options
-   *  @returns {Promise<Record<string, api.Located[Location]>>} */
-  async #run(program, symbols, feeds, { location, outputs, signal, time }) {
+  /** @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
+   *  @param {api.RunOptions & { outputs: readonly string[], time?: TimeCalls }} options
+   *  @returns {Promise<Record<string, api.Tensor>>} */
+  async #run(program, symbols, feeds, { outputs, signal, time, ...places }) {
     /** @type {Map<string, ProgramValue>} */
     const values = new Map();
     for (const [name, shape] of Object.entries(program.shapes)) {
@@ -91,7 +88,7 @@ export class ProgramRunner {
     /** @type {ProgramRun} */
     const run = { program, values, sizes, signal, time, work: { done: 0 } };
     await this.#runSteps(run, program.steps);
-    return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), location);
+    return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), places);
   }
 
   /** Run steps to the end of their block. @param {ProgramRun} run @param {api.Step[]} steps */
@@ -274,14 +271,14 @@ export class ProgramRunner {
 
   /** Return the elements of a value as numbers. @param {ProgramValue} value @returns {Promise<number[]>} */
   async #read(value) {
-    const { read } = await this.#deliver([["read", value]], "cpu");
-    return Array.from(/** @type {ArrayLike<number | bigint>} */ (read.data), Number);
+    const { read } = await this.#deliver([["read", value]], {});
+    return Array.from(/** @type {ArrayLike<number | bigint>} */ (/** @type {api.CpuTensor} */ (read).data), Number);
   }
 
-  /** Return values as a caller gets them, in arrays and buffers of its own. @template {keyof api.Located} Location
-   *  @param {[name: string, value: ProgramValue][]} values @param {Location} location
-   *  @returns {Promise<Record<string, api.Located[Location]>>} */
-  #deliver(values, location) {
+  /** Return values as a caller gets them, in arrays and buffers of its own.
+   *  @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
+   *  @returns {Promise<Record<string, api.Tensor>>} */
+  #deliver(values, places) {
     const { device } = this.#guard;
     return this.#guard.watch("reading results", () => {
       /** @type {Output[]} */
@@ -298,11 +295,9 @@ export class ProgramRunner {
       }
       const encoder = device.createCommandEncoder();
       const lookup = (/** @type {string} */ name) => buffers.get(name);
-      const read = location === "gpu"
-        ? this.#copies.toBuffers(encoder, sources, outputs, lookup, [])
-        : this.#copies.toHost(encoder, sources, outputs, lookup);
+      const read = this.#copies.deliver(encoder, sources, placeOutputs(device, outputs, places), lookup);
       device.queue.submit([encoder.finish()]);
-      return /** @type {Promise<Record<string, api.Located[Location]>>} */ (read());
+      return read();
     });
   }
 }

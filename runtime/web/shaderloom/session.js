@@ -12,7 +12,7 @@ import { ShaderloomError } from "./errors.js";
 import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
 import { DeviceGuard } from "./guard.js";
-import { OutputCopies, selectOutputs } from "./outputs.js";
+import { begunBuffers, OutputCopies, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { Pipelines } from "./pipelines.js";
 import { Plans } from "./plans.js";
 import { Signature } from "./signature.js";
@@ -101,11 +101,7 @@ class Session {
   }
 
   /**
-   * Compute the outputs for `feeds`: {name: typed array | GPUBuffer | {data, dims}}.
-   *
-   * `location` "cpu" gives {dtype, dims, data} for each output, "gpu" {dtype, dims, buffer}: a new GPUBuffer that the
-   * caller destroys, and that may be fed as it is. `outputs` names those wanted; all by default. `inPlace` lets outputs
-   * that begin as an input take over its fed GPUBuffer. `signal` ends the wait for the device at once, not its work.
+   * Compute the outputs for `feeds`; shaderloom.d.ts says what `options` mean.
    *
    * @template {keyof api.Located} [Location="cpu"]
    * @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
@@ -113,34 +109,31 @@ class Session {
    * @throws {ShaderloomError} "input", "device", "bundle" or "closed"; and the signal's reason once it is aborted
    */
   run(feeds, options = {}) {
-    return abortable(this.#run(feeds, options), options.signal);
+    const outputs = abortable(this.#run(feeds, options), options.signal);
+    return /** @type {Promise<Record<string, api.Located[Location]>>} */ (outputs);
   }
 
-  /** @template {keyof api.Located} Location
-   *  @param {api.Feeds} feeds @param {api.RunOptions<Location>} options
-   *  @returns {Promise<Record<string, api.Located[Location]>>} */
-  async #run(feeds, { location = /** @type {Location} */ ("cpu"), outputs, inPlace = false, signal }) {
+  /** @param {api.Feeds} feeds @param {api.RunOptions} options @returns {Promise<Record<string, api.Tensor>>} */
+  async #run(feeds, options) {
+    const { outputs, inPlace, signal } = options;
     signal?.throwIfAborted();
     this.#guard.check();
-    if (location !== "cpu" && location !== "gpu") {
-      throw new ShaderloomError("input", `location is "cpu" or "gpu", not "${location}"`);
-    }
     const { program, index, symbols, values } = this.#signature.match(feeds);
-    if (program) return this.#runProgram(program, symbols, values, { location, outputs, inPlace, signal });
+    if (program) return this.#runProgram(program, symbols, values, options);
     const loaded = await this.#planFor(index, symbols, values);
     this.#guard.check();
     signal?.throwIfAborted();
-    const { plan } = loaded;
+    const { plan, sources } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
+    const begun = inPlace ? begunBuffers(plan, values) : new Map();
     return this.#guard.watch("a run", () => {
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, values, inPlace);
+      const placed = placeOutputs(this.device, wanted, options, begun);
+      const { calls, lookup } = this.#calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
       const encoder = this.device.createCommandEncoder();
       encodeRun(encoder, plan, symbols, calls, lookup);
-      const read = location === "gpu"
-        ? this.#copies.toBuffers(encoder, loaded.sources, wanted, lookup, inPlace ? plan.states : [])
-        : this.#copies.toHost(encoder, loaded.sources, wanted, lookup);
+      const read = this.#copies.deliver(encoder, sources, placed, lookup);
       this.device.queue.submit([encoder.finish()]);
-      return /** @type {Promise<Record<string, api.Located[Location]>>} */ (read());
+      return read();
     });
   }
 
@@ -156,7 +149,7 @@ class Session {
     const { profileOf } = await import("./profiling.js");
     const { program, index, symbols, values } = this.#signature.match(feeds);
     return profileOf(this.#guard, this.#calls, symbols, values, program
-      ? (time) => this.#runProgram(program, symbols, values, { location: "gpu", outputs: [], time })
+      ? (time) => this.#runProgram(program, symbols, values, { outputs: [], time })
       : () => this.#planFor(index, symbols, values));
   }
 
@@ -196,9 +189,9 @@ class Session {
     if (this.#ownsDevice) this.device.destroy();
   }
 
-  /** Run a program of the manifest. @template {keyof api.Located} Location
+  /** Run a program of the manifest.
    *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
-   *  @param {api.RunOptions<Location> & { location: Location, time?: TimeCalls }} options */
+   *  @param {api.RunOptions & { time?: TimeCalls }} options */
   #runProgram(program, symbols, values, options) {
     return /** @type {ProgramRunner} */ (this.#programs).run(program, symbols, values, this.outputs, options);
   }
