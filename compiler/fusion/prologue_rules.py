@@ -18,7 +18,7 @@ from .rule import FusionRule
 LIGHT_WORK = 8
 #: The same where each repetition comes with the loads of a whole column of weights: a product of few rows
 ROW_WORK = 24
-#: Work that several consumers may repeat each
+#: Work that several consumers may repeat each; for a single number LIGHT_WORK, as a kernel would only start and end
 SHARED_WORK = 2
 #: Work that a convolution may repeat for every position of its window besides
 WINDOW_WORK = 2
@@ -133,7 +133,7 @@ PROLOGUE_RULES: tuple[FusionRule[Inlining], ...] = (
     ),
     FusionRule(
         "several-kernels",
-        lambda c: len(c.kernels) > 1 and c.work > SHARED_WORK,
+        lambda c: len(c.kernels) > 1 and c.work > (LIGHT_WORK if c.value.elements == 1 else SHARED_WORK),
         "several kernels would compute it again",
     ),
     FusionRule(

@@ -22,6 +22,7 @@ from . import (
     attention,
     byte_convolutions,
     byte_products,
+    byte_ranges,
     packed_products,
     padding,
     products,
@@ -93,8 +94,8 @@ def _row_factors(graph: Graph, compilation: Compilation) -> int:
 
 def _byte_products(graph: Graph, compilation: Compilation) -> int:
     """Multiply quantised tensors as words of bytes; return the number of rewrites."""
-    rules = (*byte_products.rules(compilation), *byte_convolutions.rules(compilation.target))
-    return apply_rules(graph, rules, compilation)
+    rules = (*byte_products.rules(compilation), *byte_convolutions.rules(compilation.target), byte_ranges.WORDS)
+    return apply_rules(graph, rules, compilation) + apply_rules(graph, (byte_ranges.PARAMETERS,), compilation)
 
 
 def _winograd(graph: Graph, compilation: Compilation) -> int:

@@ -24,7 +24,6 @@ from ..checks import FLOATS
 from ..folding import elementwise_fold
 from ..math.codes import code_of, number_of, rounded
 from ..math.nodes import part, view
-from ..math.reductions import reduce
 from ..registry import Builder, Inferred, Read, register
 
 #: Types that hold quantised numbers; products of them accumulate in int32
@@ -64,26 +63,36 @@ def _number(node: Node, position: int, value: Expr) -> Expr:
 def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
     """Return ``saturate(round(x / scale) + zero_point)``, rounded half to even.
 
-    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays. The quotient of
-    integers is clamped to a range in which floats are exact integers and that is wider than any result, so the sum with
-    the zero point is exact.  What a NaN becomes is left open, which costs less.
+    The zero point of an 8-bit float can only be zero, and is not added: the sign of a zero stays.  What a NaN becomes
+    is left open, which costs less.
     """
     attributes: ConversionAttributes = node.attributes
     target, precision = dtypes.from_onnx(attributes.to), dtypes.BY_NAME[attributes.precision]
-    quotient = rounded(ex.cast(args[0], "f32") / _number(node, 1, args[1]), precision)
-    if target.is_code:
-        if len(args) > 2 and target.name not in checks.FLOAT8:
-            quotient = rounded(quotient + _number(node, 2, args[2]), precision)
-        return code_of(quotient, target, bool(attributes.saturate))
+    scale = _number(node, 1, args[1])
+    if not target.is_code:
+        zero = ex.cast(args[2], "i32") if len(args) > 2 else None
+        return ex.cast(quantized_integer(args[0], scale, zero, target, precision), target.compute)
+    quotient = rounded(ex.cast(args[0], "f32") / scale, precision)
+    if len(args) > 2 and target.name not in checks.FLOAT8:
+        quotient = rounded(quotient + _number(node, 2, args[2]), precision)
+    return code_of(quotient, target, bool(attributes.saturate))
+
+
+def quantized_integer(value: Expr, scale: Expr, zero: Expr | None, target: DType, precision: DType = FLOAT32) -> Expr:
+    """Return the integer of the type ``target``, as i32, that stands for a number; ``zero`` is an i32.
+
+    The quotient is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
+    with the zero point is exact.
+    """
     low, high = target.integer_range
     reach = float(high - low)
-    quotient, least = ex.unary("round", quotient), ex.const(-reach, "f32")
+    quotient = ex.unary("round", rounded(ex.cast(value, "f32") / scale, precision))
+    least = ex.const(-reach, "f32")
     quotient = -ex.binary("max_number", -ex.binary("max_number", quotient, least), least)
     number = ex.cast(quotient, "i32")
-    if len(args) > 2:
-        number = number + ex.cast(args[2], "i32")
-    number = ex.binary("min", ex.binary("max", number, ex.const(low, "i32")), ex.const(high, "i32"))
-    return ex.cast(number, target.compute)
+    if zero is not None:
+        number = number + zero
+    return ex.binary("min", ex.binary("max", number, ex.const(low, "i32")), ex.const(high, "i32"))
 
 
 def _dequantized(node: Node, args: Sequence[Expr]) -> Expr:
@@ -337,47 +346,23 @@ register(
 
 #: Elements up to which a workgroup finds the range of a tensor by itself
 _SMALL = 8192
+#: Elements of a part of a larger one, and parts at the most
+_PART, _MOST_PARTS = 1024, 4096
 
 
 def dynamic_parameters(builder: Builder, value: Value) -> tuple[Value, Value]:
-    """Build scale and uint8 zero point of a whole f32 tensor: its range, extended to 0, over 255 steps.
-
-    A tensor of zeros has scale 1, as in onnxruntime; the specification divides zero by zero there.
-
-    The range is the largest number and the largest of the negative ones, of rows and then of all.  One kernel computes
-    scale and zero point, as the two elements of its result: its reductions are one program of rows because the second
-    takes its lower bound, 0, from the first.
-    """
-    tops, bottoms = _extremes(builder, value)
-    zero = builder.scalar(0.0, value)
-    high = builder.op("Max", reduce(builder, tops, "max", (1,)), zero)
-    low = reduce(builder, builder.op("Max", bottoms, builder.op("Min", high, zero)), "max", (1,))
-    reach = builder.op("Add", high, low)
-    steps = builder.op("Div", reach, builder.scalar(255.0, value))
-    scale = builder.op("Where", builder.op("Equal", reach, zero), builder.scalar(1.0, value), steps)
-    offset = builder.op("Cast", builder.op("Round", builder.op("Div", low, scale)), to=INT32.onnx)
-    first = builder.constant(np.array([[True], [False]]))
-    both = builder.op("Where", first, builder.op("BitCast", scale, to=INT32.onnx), offset)
-    bits, offset = (view(builder, part(builder, both, 0, place, 1)) for place in (0, 1))
-    return builder.op("BitCast", bits, to=FLOAT32.onnx), builder.op("Cast", offset, to=UINT8.onnx)
-
-
-def _extremes(builder: Builder, value: Value) -> Sequence[Value]:
-    """Build two tensors [2, n], both of whose rows have a largest element that is that of the tensor, or of its
-    negative."""
+    """Build scale and uint8 zero point of a whole f32 tensor: its range, extended to 0, over 255 steps."""
     elements = ix.product(value.shape)
-    if ix.bounds(elements)[1] <= _SMALL:
-        flat = view(builder, value, 1, elements)
-        both = [flat, builder.op("Neg", flat)]
+    most = ix.bounds(elements)[1]
+    if most <= _SMALL:
+        signs = builder.constant(np.array([[1], [-1]], np.float32))
+        extremes = builder.op("Mul", view(builder, value, 1, elements), signs)
     else:
-        # rows keep the channels of images and the last axis together, whatever the order of axes in memory
-        signs = builder.constant(np.array([1, -1], np.float32).reshape(2, *[1] * value.rank))
-        signed = builder.op("Mul", view(builder, value, 1, *value.shape), signs)
-        axes = (2, value.rank) if value.rank > 3 else (value.rank,)
-        largest = reduce(builder, signed, "max", axes, keepdims=False)
-        rows = view(builder, largest, 2, ix.product(largest.shape[1:]))
-        both = [part(builder, rows, 0, sign, 1) for sign in (0, 1)]
-    return [builder.op("Broadcast", each, domain="loom", shape=(2, each.shape[1])) for each in both]
+        parts = 4 * -(-min(-(-most // _PART), _MOST_PARTS) // 4)
+        extremes = builder.op("PartialRange", value, domain="loom", parts=parts)
+    both = builder.op("RangeParameters", extremes, domain="loom")
+    bits, zero = (view(builder, part(builder, both, 0, place, 1)) for place in (0, 1))
+    return builder.op("BitCast", bits, to=FLOAT32.onnx), builder.op("Cast", zero, to=UINT8.onnx)
 
 
 def _expand_dynamic(builder: Builder, node: Node) -> Sequence[Value]:
