@@ -26,6 +26,9 @@ ReadSource = Callable[[SourceRef], Any]
 #: Told bytes done and bytes in all while weights are loaded
 Progress = Callable[[int, int], None]
 
+#: Bytes of sources and scratch buffers that wait for their transforms to be submitted
+_WAITING_BYTES = 16 << 20
+
 
 class WeightPool:
     """Weights on one device.  Thread-safe; buffers live until :meth:`close`."""
@@ -99,6 +102,10 @@ class _Preparation:
         self._references = {source.key: source for source in plan.sources}
         self._sources: dict[str, OwnedBuffer] = {}
         self._scratch: dict[str, OwnedBuffer] = {}
+        self._incomplete: list[str] = []  #: keys of weights in the pool whose bytes are not on their way
+        self._dispatches: list[Dispatch] = []  #: of the incomplete weights
+        self._spent: list[OwnedBuffer] = []  #: buffers that no weight needs once these are submitted
+        self._spent_bytes = 0
         self._binder = Binder(pool.device, plan.kernels, checked=checked, max_wgsl_bytes=pool._caps.wgsl_bytes)
         problems = plan.problems if any(weight.calls for weight in missing) else ()
         self._problems = ProblemBuffer(pool.device, pool.account, problems)
@@ -115,19 +122,16 @@ class _Preparation:
     def run(self) -> None:
         for weight in self._missing:
             self._check_size(weight)
-        computed: list[str] = []
         try:
             for weight in self._missing:
                 self._make(weight)
-                computed.append(weight.key)
+            self._submit()
         except BaseException:
-            # A weight that is in the pool counts as complete, so what was made stays; only the failed one goes.
-            failed = self._pool._weights.pop(self._missing[len(computed)].key, None)
-            if failed is not None:
-                failed.destroy()
+            for key in self._incomplete:  # what is in the pool counts as complete
+                self._pool._weights.pop(key).destroy()
             raise
         finally:
-            for buffer in (*self._sources.values(), *self._scratch.values()):
+            for buffer in (*self._sources.values(), *self._scratch.values(), *self._spent):
                 buffer.destroy()
             self._problems.destroy()
 
@@ -153,35 +157,49 @@ class _Preparation:
                     tensor=weight.description or weight.key,
                 )
 
+    def _add(self, weight: Weight, size: int) -> OwnedBuffer:
+        """Create the buffer of a weight and put it into the pool."""
+        name = f"weight:{weight.key}"
+        buffer = OwnedBuffer(self._device, self._pool.account, size, TENSOR, name)
+        self._pool._weights[weight.key] = buffer
+        self._incomplete.append(weight.key)
+        return buffer
+
     def _make(self, weight: Weight) -> None:
-        pool = self._pool
+        """Upload a weight, or prepare its transforms, which :meth:`_submit` carries out."""
         if not weight.calls:
             parts = [self._reference(key) for key in weight.sources]
             if not parts or any(part.length % 4 for part in parts[:-1]):
                 raise InternalError(f"weight '{weight.key}' has no calls, and no sources that make it up")
-            size = max(weight.bytes, sum(part.length for part in parts))
-            pool._weights[weight.key] = OwnedBuffer(self._device, pool.account, size, TENSOR, f"weight:{weight.key}")
+            buffer = self._add(weight, max(weight.bytes, sum(part.length for part in parts)))
             offset = 0
             for part in parts:
-                self._upload(part, pool._weights[weight.key], offset)
+                self._upload(part, buffer, offset)
                 offset += part.length
+            self._incomplete.pop()
             return
         for key in weight.sources:
             if key not in self._sources:
                 reference = self._reference(key)
-                self._sources[key] = OwnedBuffer(self._device, pool.account, reference.length, TENSOR, f"source:{key}")
+                account, name = self._pool.account, f"source:{key}"
+                self._sources[key] = OwnedBuffer(self._device, account, reference.length, TENSOR, name)
                 self._upload(reference, self._sources[key])
-        buffer = OwnedBuffer(self._device, pool.account, weight.bytes, TENSOR, f"weight:{weight.key}")
-        pool._weights[weight.key] = buffer
+        self._add(weight, weight.bytes)
         self._make_scratch(weight)
-        self._transform(weight)
+        dispatches = (self._binder.dispatch(call, {}, self._resolve) for call in weight.calls)
+        self._dispatches += filter(None, dispatches)
         for key in self._needed(weight):
             self._users[key] -= 1
             if not self._users[key]:
-                self._sources.pop(key).destroy()
-        for scratch in self._scratch.values():
-            scratch.destroy()
-        self._scratch.clear()
+                self._spend(self._sources.pop(key))
+        while self._scratch:
+            self._spend(self._scratch.popitem()[1])
+        if self._spent_bytes >= _WAITING_BYTES:
+            self._submit()
+
+    def _spend(self, buffer: OwnedBuffer) -> None:
+        self._spent.append(buffer)
+        self._spent_bytes += buffer.size
 
     def _upload(self, reference: SourceRef, buffer: OwnedBuffer, offset: int = 0) -> None:
         data = reference.data if reference.data is not None else self._pool._read_source(reference)
@@ -235,18 +253,20 @@ class _Preparation:
             return self._problems.resolve(name)
         raise InternalError(f"a weight transform binds '{name}'")
 
-    def _transform(self, weight: Weight) -> None:
-        dispatches: list[Dispatch] = []
-        for call in weight.calls:
-            dispatch = self._binder.dispatch(call, {}, self._resolve)
-            if dispatch is not None:
-                dispatches.append(dispatch)
-        what = f"making weight '{weight.description or weight.key}'"
-        with self._device.guarded(what):
-            encoder = self._device.gpu.create_command_encoder()
-            compute_pass = encoder.begin_compute_pass()
-            encode(compute_pass, dispatches, use_native=self._use_native)
-            compute_pass.end()
-            commands = encoder.finish()
-        self._device.submit([commands], what)
-        self._pool.transform_calls += len(dispatches)
+    def _submit(self) -> None:
+        """Submit the transforms of the incomplete weights, at once: a submission costs more than a transform."""
+        if self._dispatches:
+            what = f"making {len(self._incomplete)} weights"
+            with self._device.guarded(what):
+                encoder = self._device.gpu.create_command_encoder()
+                compute_pass = encoder.begin_compute_pass()
+                encode(compute_pass, self._dispatches, use_native=self._use_native)
+                compute_pass.end()
+                commands = encoder.finish()
+            self._device.submit([commands], what)
+        self._pool.transform_calls += len(self._dispatches)
+        self._dispatches.clear()
+        self._incomplete.clear()
+        while self._spent:
+            self._spent.pop().destroy()
+        self._spent_bytes = 0
