@@ -55,6 +55,7 @@ class Device:
         self._gate = gate_of(gpu)
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._pending: dict[str, Future[PipelineHolder]] = {}  #: pipelines that a thread is creating
+        self._layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}  #: of bind groups and pipelines, by accesses
         self._lock = threading.Lock()
         self._probe_layout: Any = None
         self.own = False  #: whether it was requested here, with these arguments of :func:`open_device`
@@ -201,18 +202,25 @@ class Device:
         self._require(kernel)
         module = self.create_module(kernel.wgsl, checked=checked, label=label, max_bytes=max_wgsl_bytes)
         with self.guarded(f"creating the pipeline of {label}"):
-            layout = self.gpu.create_bind_group_layout(
+            group_layout, layout = self._layouts_of(tuple(binding.access for binding in kernel.bindings))
+            pipeline = self.gpu.create_compute_pipeline(
+                label=label, layout=layout, compute={"module": module, "entry_point": "main"}
+            )
+        return Pipeline(pipeline, group_layout, pipeline._internal)
+
+    def _layouts_of(self, accesses: tuple[str, ...]) -> tuple[Any, Any]:
+        """Return the layouts of bind group 0 and of pipelines, made once: threads that compile take turns for less."""
+        layouts = self._layouts.get(accesses)
+        if layouts is None:
+            group_layout = self.gpu.create_bind_group_layout(
                 entries=[
-                    {"binding": index, "visibility": 4, "buffer": _BINDING_TYPES[binding.access]}
-                    for index, binding in enumerate(kernel.bindings)
+                    {"binding": index, "visibility": 4, "buffer": _BINDING_TYPES[access]}
+                    for index, access in enumerate(accesses)
                 ]
             )
-            pipeline = self.gpu.create_compute_pipeline(
-                label=label,
-                layout=self.gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": module, "entry_point": "main"},
-            )
-        return Pipeline(pipeline, layout, pipeline._internal)
+            layouts = group_layout, self.gpu.create_pipeline_layout(bind_group_layouts=[group_layout])
+            layouts = self._layouts.setdefault(accesses, layouts)
+        return layouts
 
     def _require(self, kernel: Kernel) -> None:
         """Check what wgpu does not: features by name, workgroup memory, and the size of a workgroup."""
