@@ -1,15 +1,18 @@
 """Records: frozen dataclasses that take little time to import.
 
 ``dataclasses.dataclass(frozen=True)`` compiles six functions for each class, which was half of the time to import the
-compiler and its 300 classes.  A record compiles ``__init__`` alone; its other methods are closures or shared.
+compiler and its 300 classes.  A record needs ``__init__`` alone, whose code it shares with records of the same form;
+its other methods are closures or shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, dataclass, field, fields
+from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
+from types import CodeType, FunctionType
 from typing import Any, TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
@@ -63,33 +66,49 @@ def _record(plain: type[Any], eq: bool, slots: bool) -> type[Any]:
 def _initialiser(cls: type[Any], members: Sequence[Field[Any]], slots: bool) -> Callable[..., None]:
     """Return ``__init__``: it sets the slots, or the attributes that ``__setattr__`` refuses to set."""
     scope: dict[str, Any] = {"MISSING": MISSING, "assign": object.__setattr__}
-    positional: list[str] = []
-    named: list[str] = []  #: after a star
-    body: list[str] = []
+    forms: list[tuple[bool, bool, bool]] = []
+    names: list[list[str]] = [[], []]  # of parameters: positional ones, and those after a star
+    defaults: list[dict[str, Any]] = [{}, {}]
     for number, member in enumerate(members):
-        parameter = value = member.name
-        if member.default is not MISSING:
-            scope[f"default{number}"] = member.default
-            parameter = f"{parameter}=default{number}"
-        elif member.default_factory is not MISSING:
-            scope[f"default{number}"] = member.default_factory
-            parameter, value = f"{parameter}=MISSING", f"default{number}() if {value} is MISSING else {value}"
-        if not member.init:
-            value = f"default{number}" + "()" * (member.default is MISSING)
-        else:
-            (named if member.kw_only else positional).append(parameter)
-        if slots:
-            scope[f"assign{number}"] = getattr(cls, member.name).__set__
-            body.append(f"assign{number}(self, {value})")
-        else:
-            body.append(f"assign(self, {member.name!r}, {value})")
-    if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
-    parameters = ", ".join(["self", *positional, *(["*", *named] if named else [])])
-    exec("\n  ".join([f"def __init__({parameters}):", *body, "pass"]), scope)
-    initialiser: Callable[..., None] = scope["__init__"]
+        has_factory, is_named = member.default_factory is not MISSING, bool(member.kw_only)
+        forms.append((member.init, has_factory, is_named))
+        scope[f"default{number}"] = member.default_factory if has_factory else member.default
+        scope[f"assign{number}"] = getattr(cls, member.name).__set__ if slots else member.name
+        if member.init:
+            names[is_named].append(member.name)
+            if has_factory or member.default is not MISSING:
+                defaults[is_named][member.name] = MISSING if has_factory else member.default
+            elif defaults[is_named] and not is_named:
+                raise TypeError(f"'{member.name}' of {cls.__qualname__} has no default, but a field before it has")
+    code = _initialiser_code(tuple(forms), slots, hasattr(cls, "__post_init__"))
+    code = code.replace(co_varnames=("self", *names[0], *names[1]))
+    initialiser = FunctionType(code, scope, "__init__", tuple(defaults[0].values()))
+    initialiser.__kwdefaults__ = defaults[1]
     initialiser.__qualname__, initialiser.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
     return initialiser
+
+
+@cache
+def _initialiser_code(forms: tuple[tuple[bool, bool, bool], ...], slots: bool, has_post_init: bool) -> CodeType:
+    """Return the code that ``__init__`` of many records has in common, but for the names of its parameters.
+
+    ``forms`` says of each field whether it is a parameter, has a factory, and is given by name alone.
+    """
+    positional, named, body = ["self"], ["*"], []
+    for number, (is_parameter, has_factory, is_named) in enumerate(forms):
+        default = f"default{number}()" if has_factory else f"default{number}"
+        value = f"field{number}" if is_parameter else default
+        if is_parameter:
+            (named if is_named else positional).append(value)
+            value = f"{default} if {value} is MISSING else {value}" if has_factory else value
+        body.append(f"assign{number}(self, {value})" if slots else f"assign(self, assign{number}, {value})")
+    if has_post_init:
+        body.append("self.__post_init__()")
+    parameters = ", ".join(positional + (named if len(named) > 1 else []))
+    scope: dict[str, Any] = {}
+    exec("\n  ".join([f"def __init__({parameters}):", *body, "pass"]), scope)
+    code: CodeType = scope["__init__"].__code__
+    return code
 
 
 def _comparison(members: Sequence[Field[Any]]) -> dict[str, Callable[..., Any]]:

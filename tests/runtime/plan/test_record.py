@@ -82,6 +82,29 @@ def test_it_is_as_the_dataclass_is(slots):
         base(1, none=2)
 
 
+def test_records_of_one_form_keep_their_names_and_defaults_apart():
+    @record
+    class Size:
+        width: int
+        height: int = 3
+
+    @record
+    class Name:
+        first: str
+        last: str = "x"
+
+    assert Size.__init__.__code__.co_code == Name.__init__.__code__.co_code
+    assert (Size(width=1), Name(first="a", last="b")) == (Size(1, 3), Name("a", "b"))
+    with pytest.raises(TypeError, match="'first'"):
+        Name(last="b")
+    with pytest.raises(TypeError, match="no default"):
+
+        @record
+        class Wrong:
+            first: str = "x"
+            last: str
+
+
 @pytest.mark.parametrize("kind", [Slotted, Plain])
 def test_an_instance_cannot_change_and_can_be_copied(kind):
     one = kind(1, (2,))
