@@ -54,6 +54,11 @@ class _SizeEmitter(Emitter):
     def name(self, text: str, prefix: str = "t") -> str:
         return f"({text})"
 
+    def _field(self, value: int) -> str | None:
+        """Return a field that holds a number, also a small one: a size is never the number of a lane."""
+        numbers = self.functions.numbers
+        return None if numbers is None or abs(value) >= 1 << 31 else numbers.field(value)
+
 
 def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     """Render the shader of ``spec``: a pure function.

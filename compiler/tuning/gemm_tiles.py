@@ -117,6 +117,8 @@ class SharedTile:
 
 #: Rows of a :class:`SplitTile` at the most
 SPLIT_ROWS = 8
+#: Parts of short sums, and the least parts of those in which each part then has a vector of terms
+_SHORT_SUM_PARTS, _LONG_SUM_PARTS = 8, 64
 
 
 @record
@@ -329,17 +331,22 @@ def split_tiles(problem: Problem, target: Target) -> list[Tile]:
 def _split_tile(problem: Problem, target: Target) -> SplitTile:
     """Choose a tile with enough workgroups to keep the device busy, if there are enough columns.
 
-    Every thread sums several terms.
+    Short sums have one number of parts and longer ones another, so that a network's small products share kernels; only
+    where every thread has eight vectors of terms and more there are further parts.
     """
     memory = target.limit("max-compute-workgroup-storage-size")
     most = min(target.busy_workgroup_threads, target.limit("max-compute-invocations-per-workgroup"))
     rows, vectors = min(max(problem.m, 1), SPLIT_ROWS), ceil(problem.n / LANES)
+
+    def fits(across: int, parts: int) -> bool:
+        return across * parts <= most and SplitTile(rows, across, parts).workgroup_bytes <= memory
+
     tile = SplitTile(rows, 8, 1)
     for across in (8, 4, 2):
-        parts = 1
-        while 2 * parts * across <= most and problem.k >= 32 * parts:
-            if SplitTile(rows, across, parts * 2).workgroup_bytes > memory:
-                break
+        parts = _SHORT_SUM_PARTS if problem.k < LANES * _LONG_SUM_PARTS else _LONG_SUM_PARTS
+        while parts > 1 and not fits(across, parts):
+            parts //= 2
+        while problem.k >= 8 * LANES * parts and fits(across, 2 * parts):
             parts *= 2
         if across == 8 or across * parts >= 64:  # less than two subgroups would be idle lanes
             tile = SplitTile(rows, across, parts)

@@ -259,6 +259,21 @@ def test_a_shared_kernel_is_there_before_others_are_written(monkeypatch):
     assert [spec for spec, _ in kernels] == [copies[1], *others]
 
 
+def test_kernels_of_a_form_of_their_own_come_first():
+    copies = [copied(ix.multiply(ix.coordinate("q", 8), stride), 8)[0] for stride in (8, 12)]
+    other = replace(copies[0], workgroup=(32, 1, 1))
+    kernels = list(sharing.shared([*copies, other]))
+    assert [spec for spec, _ in kernels] == [other, *copies]
+    assert [len(shared.problem) for _, shared in kernels] == [0, 1, 1]
+
+
+def test_small_sizes_are_read_too():
+    """They are fields of a uniform as the sizes of larger problems are."""
+    specs = [copied(ix.multiply(ix.coordinate("q", size), 8), size)[0] for size in (2, 3, 60)]
+    kernels = {shared.kernel.key: shared for _, shared in sharing.shared(specs)}
+    assert len(kernels) == 1
+
+
 def test_small_divisors_are_read_too():
     keys = set()
     for divisor in (2, 3, 5):
