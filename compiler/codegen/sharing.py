@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 
@@ -74,33 +75,37 @@ def _copy(spec: KernelSpec, fields: int) -> Kernel | None:
 
 
 def shared(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
-    """Yield the kernels of those specs whose texts differ from another one's in numbers alone, each when it is written.
+    """Yield the kernel of each spec when it is written; those whose texts differ in numbers alone have one.
 
-    A driver can begin with the first ones while the others are written.
+    A driver can begin with the first ones while the others are written, so those of a form of their own come first: in
+    convolutional networks they take drivers longest.  A spec that cannot be written is left out.
     """
     alike: dict[Hashable, list[KernelSpec]] = {}
     for spec in dict.fromkeys(specs):
         alike.setdefault(_form(spec), []).append(spec)
-    for several in alike.values():
-        if len(several) > 1:
-            yield from _shared_of_form(several)
+    for several in sorted(alike.values(), key=len):
+        yield from _shared_of_form(several)
 
 
-def _shared_of_form(specs: Iterable[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
-    """Yield the kernels of specs of one form that have their text in common with another."""
+def _shared_of_form(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, SharedKernel]]:
+    """Yield the kernels of specs of one form."""
     texts: dict[str, dict[KernelSpec, _Outline]] = {}
-    for spec in specs:
-        try:
+    apart = list(specs) if len(specs) == 1 else []
+    for spec in specs if not apart else ():
+        with suppress(ShaderloomError):
             outline = _outline(spec)
-        except ShaderloomError:  # it cannot be written alone either, which names the node at fault
-            continue
-        texts.setdefault(outline.kernel.key, {})[spec] = outline
+            texts.setdefault(outline.kernel.key, {})[spec] = outline
     for outlines in texts.values():
-        if len(outlines) > 1:
-            spec, outline = next(iter(outlines.items()))
-            problems = [each.values for each in outlines.values()]
-            members = _shared(outline.kernel, problems, spelled=True, hidden=spec.hides_uniforms)
-            yield from zip(outlines, members, strict=True)
+        if len(outlines) == 1:
+            apart += outlines
+            continue
+        spec, outline = next(iter(outlines.items()))
+        problems = [each.values for each in outlines.values()]
+        members = _shared(outline.kernel, problems, spelled=True, hidden=spec.hides_uniforms)
+        yield from zip(outlines, members, strict=True)
+    for spec in apart:
+        with suppress(ShaderloomError):
+            yield spec, SharedKernel(render(spec), ())
 
 
 def _form(spec: KernelSpec) -> Hashable:
