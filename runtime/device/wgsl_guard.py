@@ -46,7 +46,8 @@ def check(wgsl: str, max_bytes: int, label: str) -> None:
             depth += 1 if bracket in "({[" else -1
             if depth > MAX_NESTING:
                 raise LimitError(f"the shader of {label} nests deeper than {MAX_NESTING} levels")
-    for statement in re.split(r"[;{}]", text):
+    is_short = len(text) <= MAX_OPERATORS and text.count("<") <= MAX_NESTING  # in all, so in every statement
+    for statement in () if is_short else re.split(r"[;{}]", text):
         if len(statement) > MAX_OPERATORS and len(_OPERATORS.findall(statement)) > MAX_OPERATORS:
             raise LimitError(f"the shader of {label} has an expression of more than {MAX_OPERATORS:,} operators")
         if statement.count("<") > MAX_NESTING:
