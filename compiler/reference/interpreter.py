@@ -68,7 +68,8 @@ def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
         if isinstance(dim, ix.Index):
             names = ix.variables(dim)
             declared = declared_dimension(next(iter(names))) if len(names) == 1 else None
-            if declared is not None and dim == dimension(declared.name, *dim.bounds, declared.step):
+            below = ix.atoms(dim)[0].below
+            if declared is not None and dim == dimension(declared.name, *dim.bounds, declared.step, below):
                 bound.setdefault(next(iter(names)), size // declared.step)
     if shape_of(value, bound) != array.shape:
         raise InternalError(f"input {value.name} has shape {array.shape}, the graph expects {value!r}")

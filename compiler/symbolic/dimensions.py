@@ -13,15 +13,16 @@ from . import polynomial as ix
 from .polynomial import Dim
 
 
-def dimension(name: str, low: int, high: int, step: int = 1) -> Dim:
+def dimension(name: str, low: int, high: int, step: int = 1, below: Dim | None = None) -> Dim:
     """Create the declared dynamic dimension ``name``: ``low``, ``low + step``, ... or ``high``.
 
-    With a step it is ``step * count + offset``, where the variable counts whole steps: so halves of a size that is a
-    multiple of 4 are exact, and two ways to the same size are the same polynomial.
+    One without a step may always be ``below`` another size.  With a step it is ``step * count + offset``, where the
+    variable counts whole steps: so halves of a size that is a multiple of 4 are exact, and two ways to the same size
+    are the same polynomial.
     """
     payload = dimension_variable(name, low, step)
     if step == 1:
-        return ix.variable(payload, low, high)
+        return ix.variable(payload, low, high, below=below)
     if low == high:
         return low
     count = ix.variable(payload, low // step, high // step, f"${name}/{step}")

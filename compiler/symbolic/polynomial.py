@@ -77,11 +77,14 @@ __all__ = [
 UNBOUNDED = 1 << 31  #: bounds never leave the range of a signed 32-bit integer: device indices are i32
 
 
-def variable(name: str, low: int, high: int, text: str = "") -> Dim:
-    """Create the variable ``name`` with inclusive bounds, shown as ``text``; a plain int if the bounds are equal."""
+def variable(name: str, low: int, high: int, text: str = "", below: Dim | None = None) -> Dim:
+    """Create the variable ``name`` with inclusive bounds, shown as ``text``; a plain int if the bounds are equal.
+
+    ``below`` is an upper bound that it does not reach, and that may be symbolic.
+    """
     if low == high:
         return low
-    return of_atom(intern_atom("var", (), name, low, high, text or name))
+    return of_atom(intern_atom("var", (), name, low, high, text or name, below))
 
 
 def coordinate(name: str, size: Dim) -> Dim:

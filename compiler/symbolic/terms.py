@@ -26,7 +26,7 @@ class Atom:
     low: int
     high: int
     key: str  #: structural text, for a deterministic order; a digest in place of what is beyond :data:`KEY_LENGTH`
-    below: Any  #: exclusive upper bound of a coordinate: the size of its axis, or None
+    below: Any  #: exclusive upper bound: of a coordinate the size of its axis, of a size a larger one; or None
     names: frozenset[str]  #: names of the variables in it
     reads: tuple[Any, ...]  #: distinct payloads of the opaque atoms in it, in order
 

@@ -88,6 +88,13 @@ class LoadedPlans:
         self._stats.last_key, self.last = ready.text, ready
         return ready
 
+    def drop(self, ready: LoadedPlan) -> None:
+        """Drop a plan that a better one will replace."""
+        del self._ready[ready.key]
+        self._drop(ready)
+        if self.last is ready:
+            self.last = None
+
     def _drop(self, ready: LoadedPlan) -> None:
         for shapes in [shapes for shapes, other in self._seen.items() if other is ready]:
             del self._seen[shapes]

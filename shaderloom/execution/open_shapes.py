@@ -9,6 +9,7 @@ from ..model.feeds import ShapeKey, is_dimension_name
 from ..model.header import ModelHeader
 from ..model.open_sizes import Key, SizeHistory
 from ..model.size_memory import SizeMemory
+from ..model.size_orders import compared_sizes
 from ..runtime.plan.plan import Plan
 
 #: The identity of the inputs' history among those of a model
@@ -41,6 +42,15 @@ class OpenShapes:
         """Return the key of the plan for a range that ``key`` should get; None for a plan of its own."""
         general = self._history.generalise(_describe(key))
         return None if general is None else key.open(general)
+
+    def compare(self, key: ShapeKey, used: ShapeKey, plan: Plan) -> bool:
+        """Record the sizes whose order decides a shape of ``plan``, which ``key`` has got as one of ``used``.
+
+        Return whether that is new, so that :meth:`propose` has a better range, of sizes in one order.
+        """
+        assert used.opened is not None, "what is proposed is a range"
+        pairs = compared_sizes(plan)
+        return bool(pairs) and self._history.compare(_describe(key), used.opened, pairs)
 
     def note(self, key: ShapeKey, used: ShapeKey, plan: Plan) -> None:
         """Record that ``key`` has got the ``plan`` of ``used``: itself, or a range."""

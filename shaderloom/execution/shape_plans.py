@@ -50,7 +50,11 @@ class ShapePlans:
             except (LimitError, ShapeError, UnsupportedError) as error:
                 opened.refuse(key, proposed, error)
             else:
-                opened.note(key, proposed, ready.compiled.plan)
+                if opened.compare(key, proposed, ready.compiled.plan):
+                    self.loaded.drop(ready)
+                    ready = None
+                else:
+                    opened.note(key, proposed, ready.compiled.plan)
         return ready or self._load_own(key, shapes, feeds)
 
     def own(self, key: ShapeKey, shapes: Shapes, feeds: Mapping[str, Feed] | None) -> LoadedPlan:

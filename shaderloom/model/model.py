@@ -34,7 +34,6 @@ from .foreign import has_foreign_operators, refuse_foreign
 from .header import ModelHeader
 from .model_cache import ModelCache
 from .model_file import locate
-from .open_sizes import open_dim
 from .options import ModelOptions
 from .random_inputs import random_feeds
 from .self_tuning import SelfTuner, Tune
@@ -229,7 +228,7 @@ class Model:
         if key.opened is None:
             return bound
         dims = {name: key.opened.replaced(name, tuple(map(int, shape))) for name, shape in shapes.items()}
-        open_dims = {name: tuple(map(open_dim, sizes)) for name, sizes in dims.items()}
+        open_dims = {name: tuple(map(key.opened.dim, sizes)) for name, sizes in dims.items()}
         return replace(bound, shapes=open_dims, symbols=key.opened.symbols)
 
     def unit(self, shapes: Mapping[str, Sequence[int]], key: ShapeKey | None = None) -> CompilationUnit:
@@ -355,6 +354,7 @@ class Model:
         return {
             "shapes": key.to_json(),
             "dynamic": canonical_dynamic(self.dynamic if key.opened is None else key.opened.ranges),
+            "orders": [] if key.opened is None else [str(order) for order in key.opened.orders],
             "profile": compilation.target.profile.to_json(),
             "options": asdict(compilation.options),
             "limits": asdict(compilation.limits),

@@ -6,7 +6,8 @@ in, such as the number of non-zero elements.  At the third different size, the s
 plan, as if they had been declared dynamic, within the range of :mod:`.served_sizes`; the plans of the sizes before
 stay.  Sizes whose differences are constant share one symbol: a loop-carried tensor and a mask that is one longer still
 match.  From then on a size outside of all ranges gets the next one at once.  Ranges of a model's inputs are narrow at
-first; where a plan shows that no tile of a product follows from a size, further ranges of it are wide.
+first; where a plan shows that no tile of a product follows from a size, further ranges of it are wide.  Where one
+shows that the order of two sizes decides a shape, a plan serves sizes in one order (:mod:`.size_orders`).
 
 Sessions use it for the inputs of a model that is one plan, programs for each of their stages.
 """
@@ -25,14 +26,13 @@ from ..runtime.plan.plan import Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
 from .served_sizes import LOW, TILED, served_with
+from .size_orders import SizeOrder, SymbolicSize, Term, ValueAxis, ordered
 
 if TYPE_CHECKING:
     from ..compiler.symbolic.polynomial import Dim
 
 #: For each value its name with its type and shape, and its elements as bytes if they are compiled in
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
-#: Name of a value, and one of its axes; for a compiled-in value one of its elements
-ValueAxis = tuple[str, int]
 Sizes = Mapping[str, tuple[int, ...]]
 
 #: The number of different sizes that opens an axis, and the numbers of plans, of ranges and of their keys remembered
@@ -48,17 +48,6 @@ LEAST_HIGH = 64
 REFUSED_RANGES = 2
 
 
-@record
-class SymbolicSize:
-    """A size equal to ``symbol`` plus ``offset``."""
-
-    symbol: Symbol
-    offset: int
-
-    def __str__(self) -> str:
-        return f"{self.symbol.name} + {self.offset}" if self.offset else self.symbol.name
-
-
 def open_dim(size: int | SymbolicSize) -> Dim:
     """Return a size as an integer of the compiler."""
     if isinstance(size, int):
@@ -71,9 +60,10 @@ def open_dim(size: int | SymbolicSize) -> Dim:
 
 @record(slots=False)
 class GeneralisedShape:
-    """The open sizes of values, and their ranges."""
+    """The open sizes of values, their ranges, and the orders of these sizes that hold."""
 
     sizes: Mapping[ValueAxis, SymbolicSize]
+    orders: tuple[SizeOrder, ...] = ()
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -95,19 +85,27 @@ class GeneralisedShape:
         return all(symbol.low < symbol.high for symbol in self.symbols)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {sizes}" for name, sizes in self.ranges.items())
+        return ", ".join([*(f"{name} {sizes}" for name, sizes in self.ranges.items()), *map(str, self.orders)])
 
-    def key(self, key: Key) -> Key | None:
-        """Return ``key`` with symbols in place of sizes; None if its sizes are outside of their ranges."""
+    def values(self, key: Key) -> dict[str, int] | None:
+        """Return the sizes of symbols by name; None if those of ``key`` are outside of their ranges."""
         key_sizes = _sizes(key)
-        values: dict[Symbol, int] = {}
+        values: dict[str, int] = {}
         for (name, position), symbolic in self.sizes.items():
             sizes = key_sizes.get(name, ())
             if position >= len(sizes):
                 return None
             size = sizes[position] - symbolic.offset
-            if values.setdefault(symbolic.symbol, size) != size or not symbolic.symbol.range.allows(size):
+            if values.setdefault(symbolic.symbol.name, size) != size or not symbolic.symbol.range.allows(size):
                 return None
+        return values
+
+    def key(self, key: Key) -> Key | None:
+        """Return ``key`` with symbols in place of sizes; None if its sizes are not among those that are served."""
+        values = self.values(key)
+        if values is None or not all(order.holds(values) for order in self.orders):
+            return None
+        key_sizes = _sizes(key)
         return tuple(
             (name, (*_kind(described), *self.replaced(name, key_sizes[name])) if name in key_sizes else described)
             for name, described in key
@@ -127,19 +125,43 @@ class GeneralisedShape:
         """Return the ``sizes`` of a value with those that are open as symbols."""
         return tuple(self.sizes.get((name, position), size) for position, size in enumerate(sizes))
 
-    def to_json(self) -> list[list[Any]]:
-        return [
+    def dim(self, size: int | SymbolicSize) -> Dim:
+        """Return a size as an integer of the compiler that knows the orders."""
+        if isinstance(size, int) or not self.orders:
+            return open_dim(size)
+        from ..compiler.symbolic import polynomial as ix
+        from ..compiler.symbolic.dimensions import dimension
+
+        def ordered_dimension(symbol: Symbol) -> Dim:
+            order = next((order for order in self.orders if order.lesser == symbol.name), None)
+            if order is None:
+                return dimension(symbol.name, *symbol.range)
+            greater = next(other for other in self.symbols if other.name == order.greater)
+            return dimension(symbol.name, *symbol.range, below=ix.add(ordered_dimension(greater), 1 - order.offset))
+
+        return ix.add(ordered_dimension(size.symbol), size.offset)
+
+    def ordered(self, values: Mapping[str, int], one: Term, other: Term) -> GeneralisedShape:
+        """Return the sizes that have the order of two terms that they have at ``values``."""
+        sizes, order = ordered(self.sizes, values, one, other)
+        return GeneralisedShape(sizes, self.orders if order is None else (*self.orders, order))
+
+    def to_json(self) -> list[Any]:
+        rows = [
             [*place, size.symbol.name, *size.symbol.range, size.offset] for place, size in sorted(self.sizes.items())
         ]
+        return [rows, [[order.lesser, order.greater, order.offset] for order in self.orders]]
 
     @classmethod
-    def from_json(cls, rows: Any) -> GeneralisedShape:
+    def from_json(cls, data: Any) -> GeneralisedShape:
         """Decode what :meth:`to_json` wrote.  Raises ValueError or TypeError for anything else."""
+        rows, orders = data
         return cls(
             {
                 (str(name), int(position)): SymbolicSize(Symbol(str(symbol), *map(int, bounds)), int(offset))
                 for name, position, symbol, *bounds, offset in rows
-            }
+            },
+            tuple(SizeOrder(str(lesser), str(greater), int(offset)) for lesser, greater, offset in orders),
         )
 
 
@@ -173,6 +195,8 @@ class SizeHistory:
     refused: dict[frozenset[tuple[ValueAxis, int]], int] = field(default_factory=dict)
     #: symbols that get wide ranges, since a narrow one was refused, or its plan not fitted to it: frame of keys, name
     wide: list[tuple[str, str]] = field(default_factory=list)
+    #: pairs of sizes whose order decides a shape: frame of keys, and the two
+    compared: list[tuple[str, Term, Term]] = field(default_factory=list)
 
     def general_keys(self, key: Key) -> Iterator[Key]:
         """Yield the keys of the plans of open sizes that cover ``key``, the newest first."""
@@ -232,7 +256,11 @@ class SizeHistory:
         frame = widest.frame(key)
         if largest_step > 1 or not self.narrow:
             return widest
-        return opened({name for of, name in self.wide if of == frame})
+        general = opened({name for of, name in self.wide if of == frame})
+        for of, one, other in self.compared:
+            values = general.values(key) if of == frame else None
+            general = general if values is None else general.ordered(values, one, other)
+        return general
 
     def _symbol_name(self, group: _Group, others: Mapping[ValueAxis, SymbolicSize]) -> str:
         """Return the name of a group's dimension in the model, or else its first axis."""
@@ -240,6 +268,13 @@ class SizeHistory:
         wanted = self.names.get(group.first, f"{name}[{position}]")
         taken = {size.symbol.name for size in others.values()}
         return f"{name}[{position}]" if wanted in taken else wanted
+
+    def compare(self, key: Key, general: GeneralisedShape, pairs: Iterable[tuple[Term, Term]]) -> bool:
+        """Record that the orders of sizes decide a shape of the plan for ``general``; return whether that is new."""
+        frame = general.frame(key)
+        new = [item for one, other in pairs if (item := (frame, one, other)) not in self.compared]
+        self.compared = [*self.compared, *new][-RANGE_KEYS:]
+        return bool(new)
 
     def note(self, key: Key, general: GeneralisedShape | None = None, tiled: Collection[str] = ()) -> None:
         """Record that a plan was compiled for ``key``: for all sizes that are ``general``, or else for its own.
@@ -273,6 +308,7 @@ class SizeHistory:
             "elements": self.elements,
             "refused": [[sorted(places), tried] for places, tried in self.refused.items()],
             "wide": list(self.wide),
+            "compared": [[frame, [*one], [*other]] for frame, one, other in self.compared],
         }
 
     def restore(self, data: Any) -> None:
@@ -289,10 +325,14 @@ class SizeHistory:
                 for places, tried in data["refused"]
             }
             wide = [(str(frame), str(name)) for frame, name in data["wide"]]
+            compared = [
+                (str(frame), (str(one), int(first)), (str(other), int(second)))
+                for frame, (one, first), (other, second) in data["compared"]
+            ]
         except (KeyError, TypeError, ValueError, AttributeError):
             return
         self.plans, self.generals, self.range_keys, self.refused = plans, generals, range_keys, refused
-        self.elements, self.wide = bool(data.get("elements")), wide
+        self.elements, self.wide, self.compared = bool(data.get("elements")), wide, compared
 
 
 @record(slots=False)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ..log import COMPILE
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.size_range import SizeRange
-from .open_sizes import GeneralisedShape, Key, SizeHistory, Sizes, ValueAxis
+from .open_sizes import GeneralisedShape, Key, SizeHistory, Sizes
+from .size_orders import ValueAxis
 
 if TYPE_CHECKING:
     from .model_cache import ModelCache
