@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,13 +66,40 @@ class BundleOptions(OptionGroup):
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlaceOptions(OptionGroup):
+    """Where a bundle goes: to a place of its own, or beside a page."""
+
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="NAME.shaderbundle", help="Where to write the bundle.")
+    ] = None
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="DIR",
+            help="Write the bundle, the browser runner and a page that uses them into a folder.",
+        ),
+    ] = None
+
+    def target(self, model: Path, *, as_zip: bool) -> Path:
+        """Return the path of the bundle; raise :class:`InputError` for options that do not fit."""
+        if self.output is not None and self.page is not None:
+            raise InputError("--output and --page each say where the bundle goes", hint="leave one of them out")
+        if self.output is not None:
+            return self.output
+        if self.page is None:
+            raise InputError("the bundle needs a place", hint="--output NAME.shaderbundle, or --page DIR")
+        if as_zip:
+            raise InputError("a page reads a bundle that is a folder", hint="leave out --zip")
+        return self.page / f"{model.stem}.shaderbundle"
+
+
 @as_command
 def command(
     model: ModelArgument,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="NAME.shaderbundle", help="Where to write the bundle.")
-    ],
     *,
+    place: PlaceOptions,
     bundle: BundleOptions,
     shapes: Annotated[
         list[str] | None,
@@ -107,15 +134,18 @@ def command(
 
       shaderloom compile detector.onnx -o detector.shaderbundle --range boxes=0:300
 
+      shaderloom compile squeezenet.onnx --page public
+
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
     """
     from ..bundles.compile import compile_bundle
 
     _check_providers(runs_on)
+    target = place.target(model, as_zip=bundle.as_zip)
     with progress(quiet=as_json) as report:
         manifest = compile_bundle(
             model,
-            output,
+            target,
             shapes=split_shapes(shapes),
             dynamic=parse_dynamic(dynamic),
             ranges=parse_ranges(ranges, "--range"),
@@ -125,15 +155,33 @@ def command(
             progress=report,
             **asdict(bundle),
         )
-    summary = _summary(output, manifest)
+    summary = _summary(target, manifest)
+    note = None if place.page is None else _write_page(place.page, manifest, target, summary)
     if as_json:
         print_json(summary)
         return
+    _print(summary, manifest)
+    if note is not None:
+        echo(note)
+
+
+def _write_page(page: Path, manifest: Manifest, target: Path, summary: dict[str, Any]) -> str:
+    """Write the page for a bundle, add it to the summary, and return a line that says what became of it."""
+    from ..serve.standalone import write_page
+
+    index = page / "index.html"
+    summary["page"] = str(index)
+    state = "runs it" if write_page(page, manifest, target.name) else "is there already and stays"
+    return f"{index}: {state}; any server can host {page}"
+
+
+def _print(summary: Mapping[str, Any], manifest: Manifest) -> None:
+    """Print a line of a bundle's summary, and one for each range of its programs."""
     plans = count_text(len(manifest.plan_keys), "plan")
     if manifest.programs:
         plans = f"{count_text(len(manifest.programs), 'program')} of {plans}"
     echo(
-        f"{output}: {plans}, {count_text(summary['shaders'], 'shader')}, "
+        f"{summary['path']}: {plans}, {count_text(summary['shaders'], 'shader')}, "
         f"{count_text(summary['weights'], 'weight')} "
         f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
     )
@@ -150,9 +198,9 @@ def _check_providers(text: str | None) -> None:
         raise InputError("a bundle runs on wgpu alone", hint="leave out --providers, or open the model: shaderloom run")
 
 
-def _summary(output: Path, manifest: Manifest) -> dict[str, Any]:
+def _summary(path: Path, manifest: Manifest) -> dict[str, Any]:
     return {
-        "path": str(output),
+        "path": str(path),
         "target": manifest.target,
         "plans": [{name: list(dims) for name, dims in plan.shapes.items()} for plan in manifest.plans],
         "programs": [

@@ -1,15 +1,18 @@
-"""Resources of a site: the files of a bundle, the browser runner, the page of ``shaderloom serve``."""
+"""Resources of a site: the files of bundles, the browser runner, the page of ``shaderloom serve``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePosixPath
 
 from ..runtime.bundle.files import BundleFiles
+from ..runtime.bundle.manifest import Manifest
 from .site import Resource
+from .starter_page import starter_page
 
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -39,8 +42,14 @@ def runner_resources() -> dict[str, Resource]:
 
 
 def page_resources() -> dict[str, Resource]:
-    """Return the page of ``shaderloom serve``, which expects the bundle at ``/bundle/``."""
+    """Return the page of ``shaderloom serve``, which reads from ``/bundles.json`` what bundles there are."""
     return _assets(files("shaderloom.serve"))
+
+
+def bundle_list(bundles: Iterable[tuple[str, str, Manifest]]) -> dict[str, Resource]:
+    """Return ``/bundles.json``: the name, the address and the starter page of each bundle."""
+    entries = [{"name": name, "url": url, "code": starter_page(manifest, name, url)} for name, url, manifest in bundles]
+    return text_resource("bundles.json", json.dumps(entries))
 
 
 def folder_resources(folder: Path) -> dict[str, Resource]:
@@ -48,7 +57,7 @@ def folder_resources(folder: Path) -> dict[str, Resource]:
     return _assets(folder)
 
 
-def text_resource(name: str, text: str) -> Mapping[str, Resource]:
+def text_resource(name: str, text: str) -> dict[str, Resource]:
     """Return a resource with generated text."""
     return {f"/{name}": Resource(content_type(name), text.encode)}
 

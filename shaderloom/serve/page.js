@@ -1,10 +1,12 @@
-/** The page of `shaderloom serve`: runs the bundle's samples, times runs, lists kernels, takes pictures. */
+/** The page of `shaderloom serve`: runs samples of bundles, times runs, lists steps and kernels, takes pictures. */
 
 import { load } from "./shaderloom.js";
 import { compare, median, preview } from "./values.js";
 import { PIXEL_VALUES, drawPlane, pictureFeed, pictureInput } from "./pictures.js";
+import { stepList } from "./steps.js";
 
 const $ = (id) => document.getElementById(id);
+let bundles = []; // name, url and code of each
 let session;
 let current = 0; // index of the plan
 let busy = false;
@@ -43,6 +45,7 @@ function enable() {
   const hasSample = ready && sampleIndex() >= 0;
   $("run").disabled = $("time").disabled = !hasSample;
   $("plan").disabled = $("file").disabled = !ready;
+  $("bundle").disabled = busy;
   document.body.toggleAttribute("aria-busy", busy);
 }
 
@@ -141,6 +144,7 @@ async function timeRuns() {
 
 async function listKernels() {
   const plans = await session.prepare(current);
+  listSteps(plans);
   const calls = plans.flatMap((plan) => plan.commands).flatMap((command) => command.calls);
   const kernels = [...new Map(plans.flatMap((plan) => plan.kernels).map((kernel) => [kernel.key, kernel])).values()];
   const { nodes: total } = session.manifest;
@@ -176,6 +180,14 @@ async function listKernels() {
     return element("li", {}, details);
   });
   $("kernels").replaceChildren(...items);
+}
+
+/** Show the steps of the current program; a plan has none. */
+function listSteps(plans) {
+  const { plans: records, programs = [] } = session.manifest;
+  const program = programs[current - records.length];
+  $("program").hidden = !program;
+  if (program) $("steps").replaceChildren(stepList(element, program, new Map(plans.map((plan) => [plan.key, plan]))));
 }
 
 function showKernelTimes(calls) {
@@ -242,10 +254,26 @@ async function choosePlan() {
 }
 
 async function start() {
-  const name = await (await fetch("name.txt")).text();
+  bundles = await (await fetch("bundles.json")).json();
+  $("choice").hidden = bundles.length === 1;
+  $("bundle").replaceChildren(...options(bundles.map(({ name }) => name)));
+  $("values").replaceChildren(...options(Object.keys(PIXEL_VALUES)));
+  return chooseBundle();
+}
+
+const options = (texts) => texts.map((textContent, value) => element("option", { value, textContent }));
+
+async function chooseBundle() {
+  const { name, url, code } = bundles[Number($("bundle").value)];
+  session?.dispose();
+  session = undefined;
+  delete document.body.dataset.sample;
+  for (const part of ["outputs", "times", "steps", "kernels", "picture-outputs"]) $(part).replaceChildren();
   $("name").textContent = document.title = name;
-  session = await load("bundle/", { onProgress });
-  session.lost.then((reason) => tell(`${reason}. Load the page again.`, true));
+  $("code").textContent = code;
+  const loaded = await load(url, { onProgress });
+  session = loaded;
+  loaded.lost.then((reason) => session === loaded && tell(`${reason}. Load the page again.`, true));
   const { manifest, device } = session;
   const bytes = Object.values(manifest.files).reduce((sum, file) => sum + file.size, 0);
   const { description, architecture, vendor } = device.adapterInfo ?? {};
@@ -253,15 +281,19 @@ async function start() {
     manifest.model.graph_name || "Model", times(manifest.nodes, "ONNX node"), megabytes(bytes),
     `compiled for ${manifest.target}`, `on ${description || architecture || vendor || "this GPU"}`,
   ].join(", ");
-  const options = (texts) => texts.map((textContent, index) => element("option", { value: index, textContent }));
   $("plan").replaceChildren(...options(session.shapes.map(shapesText)));
-  $("values").replaceChildren(...options(Object.keys(PIXEL_VALUES)));
   return choosePlan();
 }
 
 $("run").addEventListener("click", () => exclusively("Running", runSample));
 $("time").addEventListener("click", () => exclusively("Timing", timeRuns));
 $("plan").addEventListener("change", () => exclusively("Loading", choosePlan));
+$("bundle").addEventListener("change", () => exclusively("Loading", chooseBundle));
+$("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText($("code").textContent);
+  $("copy").textContent = "Copied";
+  setTimeout(() => { $("copy").textContent = "Copy the code"; }, 2000);
+});
 $("file").addEventListener("change", (event) => choosePicture(event.target.files));
 for (const type of ["dragover", "dragleave", "drop"]) {
   $("drop").addEventListener(type, (event) => {

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from shaderloom.runtime.bundle.files import open_files
-from shaderloom.serve.files import bundle_resources, page_resources, runner_resources, text_resource
+from shaderloom.runtime.bundle.reader import Bundle
+from shaderloom.serve.files import (
+    bundle_list,
+    bundle_resources,
+    page_resources,
+    runner_resources,
+    text_resource,
+)
 from shaderloom.serve.site import Site
 
 from ..support.bundles import small_bundle
@@ -59,13 +66,17 @@ def open_bundle(browser: Chromium) -> Iterator[OpenBundle]:
     with ExitStack() as stack:
 
         def open_page(path: Path, page: str = "empty.html") -> Page:
+            listed = {}
+            if not page:
+                with Bundle(path) as bundle:
+                    listed = bundle_list([(path.name, "bundle/", bundle.manifest)])
             files = open_files(path)
             stack.callback(files.close)
             resources = {
                 **EMPTY,
                 **page_resources(),
                 **runner_resources(),
-                **text_resource("name.txt", path.name),
+                **listed,
                 **bundle_resources(files, "/bundle/"),
             }
             site = stack.enter_context(Site(resources))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 import shaderloom
 from shaderloom.cli import app
 from shaderloom.runtime.bundle.files import open_files
-from shaderloom.serve.files import bundle_resources, page_resources, runner_resources, text_resource
+from shaderloom.serve.files import bundle_resources, page_resources, runner_resources
 from shaderloom.serve.site import HOST, Site
 
 from ...support.bundles import files_of, small_bundle
@@ -29,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def site():
-    with Site({**page_resources(), **runner_resources(), **text_resource("name.txt", "a bundle")}) as running:
+    with Site({**page_resources(), **runner_resources()}) as running:
         yield running
 
 
@@ -137,16 +138,23 @@ def test_the_command_refuses_what_is_no_bundle(folder, tmp_path):
 
 
 def test_the_command_serves_until_it_is_interrupted(folder, interrupts):
-    command = [sys.executable, "-m", "shaderloom", "serve", str(folder), "--port", "0"]
+    """Two bundles of one name, each at an address of its own."""
+    command = [sys.executable, "-m", "shaderloom", "serve", str(folder), str(folder), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
-        found = re.fullmatch(r"small\.shaderbundle is at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends\)\n", line)
+        found = re.fullmatch(r"2 bundles are at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C ends\)\n", line)
         assert found, line
         connection = http.client.HTTPConnection(HOST, int(found[1]), timeout=PATIENCE)
-        connection.request("GET", "/name.txt")
-        assert connection.getresponse().read() == b"small.shaderbundle"
+        connection.request("GET", "/bundles.json")
+        listed = json.loads(connection.getresponse().read())
+        assert [entry["name"] for entry in listed] == ["small.shaderbundle"] * 2
+        for entry in listed:
+            connection.request("GET", f"/{entry['url']}manifest.json")
+            assert connection.getresponse().read() == (folder / "manifest.json").read_bytes()
+            assert f'load("{entry["url"]}"' in entry["code"]
         connection.close()
+        assert len({entry["url"] for entry in listed}) == 2
         process.send_signal(2)
         assert process.wait(PATIENCE) == 0
         assert process.stderr.read() == ""

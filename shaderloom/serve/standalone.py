@@ -1,0 +1,31 @@
+"""A folder that any server of files can host: a bundle, the browser runner, and a page that uses them."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from ..runtime.bundle.manifest import Manifest
+from ..runtime.plan.errors import InputError
+from .files import runner_resources
+from .starter_page import starter_page
+
+
+def write_page(folder: Path, manifest: Manifest, bundle: str) -> bool:
+    """Write the page and the runner into ``folder``, in which the bundle is the folder ``bundle``.
+
+    An ``index.html`` that is there already stays.  Returns whether there was none; raises :class:`InputError` where the
+    folder cannot be written.
+    """
+    page, web = folder / "index.html", files("shaderloom.runtime") / "web"
+    try:
+        (folder / "shaderloom").mkdir(parents=True, exist_ok=True)
+        for path, resource in runner_resources().items():
+            (folder / path.removeprefix("/")).write_bytes(resource.read())
+        (folder / "shaderloom.d.ts").write_bytes((web / "shaderloom.d.ts").read_bytes())
+        if page.exists():
+            return False
+        page.write_text(starter_page(manifest, bundle.removesuffix(".shaderbundle"), f"{bundle}/"), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write the page to '{folder}': {error.strerror or error}") from None
+    return True
