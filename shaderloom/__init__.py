@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .as_onnxruntime import install_as_onnxruntime
     from .bundles.session import load_bundle
     from .compiler.ops.registry import register as register_operator
+    from .generate.generator import Generator
     from .model.header import NodeArg
     from .notices import ShaderloomWarning, SoftwareAdapterWarning
     from .runtime.device.adapters import list_adapters
@@ -70,6 +71,7 @@ _HOMES = {
     "install_as_onnxruntime": "as_onnxruntime",
     "load_bundle": "bundles.session",
     "from_torch": "torch.from_torch",
+    "Generator": "generate.generator",
     "Tensor": "runtime.memory.tensor",
     "Caps": "runtime.plan.caps",
     "Device": "runtime.device.device",
@@ -112,6 +114,7 @@ __all__ = [
     "install_as_onnxruntime",
     "load_bundle",
     "from_torch",
+    "Generator",
     "Tensor",
     "Caps",
     "Device",

@@ -1,0 +1,70 @@
+"""Keys and values of the tokens so far, on the device: extended in place, grown by doubling, copied for a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..runtime.device.device import Device
+from ..runtime.memory.tensor import Tensor
+from ..runtime.memory.tensor_copy import copy_rows
+
+#: Rows of the smallest cache in place; capacities are multiples of it
+ROWS = 256
+#: Batch, heads, size and element type of a cache
+Layout = tuple[int, int, int, str]
+
+
+class KeyValueCache:
+    """Caches [batch, heads, capacity, size] by the names of the inputs that read them.
+
+    Of one in place the first rows are valid, and the others anything; else all are.
+    """
+
+    def __init__(self, layout: Mapping[str, Layout], device: Device, *, in_place: bool) -> None:
+        self._layout = layout
+        self._device = device
+        self._in_place = in_place
+        self.capacity = ROWS if in_place else 0
+        self.tensors = self._of_rows(self.capacity, {})
+
+    def _of_rows(self, capacity: int, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return tensors of ``capacity`` rows, which begin with those of ``source``."""
+        tensors = {
+            name: Tensor.empty((batch, heads, capacity, size), kind, self._device)
+            for name, (batch, heads, size, kind) in self._layout.items()
+        }
+        copy_rows([(source[name], tensors[name]) for name in source], axis=2)
+        return tensors
+
+    def _resize(self, capacity: int) -> None:
+        self.replace(self._of_rows(capacity, self.tensors), capacity)
+
+    def grow(self, needed: int, limit: int) -> None:
+        """Make room for ``needed`` rows: capacities double, up to ``limit``."""
+        capacity = self.capacity
+        while capacity < needed:
+            capacity *= 2
+        if capacity > self.capacity:
+            self._resize(min(capacity, limit))
+
+    def rewind(self, rows: int) -> None:
+        """Forget what is behind the first ``rows``."""
+        if not self._in_place and rows < self.capacity:
+            self._resize(rows)
+
+    def copy(self) -> KeyValueCache:
+        """Return a cache of the same rows in memory of its own."""
+        other = object.__new__(KeyValueCache)
+        other._layout, other._device, other._in_place = self._layout, self._device, self._in_place
+        other.capacity, other.tensors = self.capacity, self._of_rows(self.capacity, self.tensors)
+        return other
+
+    def replace(self, tensors: Mapping[str, Tensor], capacity: int) -> None:
+        """Take other tensors in place of the own ones, whose memory is freed."""
+        self.dispose()
+        self.tensors, self.capacity = dict(tensors), capacity
+
+    def dispose(self) -> None:
+        """Free the memory."""
+        for tensor in self.tensors.values():
+            tensor.dispose()

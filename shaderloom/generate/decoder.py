@@ -1,0 +1,141 @@
+"""A decoder on the device: runs of a few sizes over a cache, so that three plans serve any conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler.frontend.next_token import CAPACITY, ENDS, IDS, PAST, ROW, TOKEN
+from ..model.compiled import Progress
+from ..model.model import Model
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.declared_port import DeclaredPort
+from ..runtime.plan.errors import InputError, ModelError
+from ..session.session import InferenceSession
+from .cache import ROWS, KeyValueCache
+from .folder import ModelFolder
+
+LOGITS = "logits"
+#: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
+CHUNKS = (1, 16, 128)
+#: Tokens of contexts unless a length is asked for
+LENGTH = 4096
+_OPTIONS = {"logits": "token"}
+
+
+class CachedDecoder:
+    """The model of a folder, which serves any number of caches in turns.
+
+    ``in_place``: its caches have a capacity; else every run returns longer ones.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        *,
+        device: Any = None,
+        max_length: int | None = None,
+        cache: Any = True,
+        progress: Progress | None = None,
+    ) -> None:
+        """Open the model for contexts up to ``max_length`` tokens.
+
+        Raises :class:`InputError` for a length beyond the model's context, and what sessions raise.
+        """
+        if max_length is not None and not 1 <= max_length <= folder.context:
+            raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
+        self.max_length = max_length or min(folder.context, LENGTH)
+        #: the most rows of a cache in place
+        self.limit = -(-self.max_length // ROWS) * ROWS
+        header = Model(folder.model, cache=cache, options=_OPTIONS).header
+        self._caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
+        first = next(iter(self._caches.values()))
+        self.in_place = (first.dims or ())[2] == CAPACITY
+        rows: Mapping[str, tuple[int, ...]] = (
+            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
+        )
+        self.session = InferenceSession(
+            folder.model, device=device, cache=cache, progress=progress, options=_OPTIONS, dynamic=rows
+        )
+        self.layout = {name: _layout(port, folder) for name, port in self._caches.items()}
+        self._presents = _pairs(folder, self._caches, {port.name for port in header.outputs})
+        logits = next(port for port in header.outputs if port.name == LOGITS)
+        vocabulary = (logits.dims or ())[-1]
+        if not isinstance(vocabulary, int):
+            raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
+        self.vocabulary = vocabulary
+        device = self.session.device
+        self.logits = Tensor.empty((1, 1, vocabulary), logits.dtype or "float32", device)
+        self._token = Tensor.empty((1, 1), "int64", device)
+
+    def new_cache(self) -> KeyValueCache:
+        """Return a cache without tokens."""
+        return KeyValueCache(self.layout, self.session.device, in_place=self.in_place)
+
+    def read(self, ids: Sequence[int], cache: KeyValueCache, length: int) -> int:
+        """Run ``ids`` behind the first ``length`` rows of a cache; return the token of the greatest logits.
+
+        The logits are in :attr:`logits` then.  ``ids`` are not empty and fit into :attr:`max_length`.
+        """
+        done = 0
+        while done < len(ids):
+            run = self._chunk(len(ids) - done, length + done)
+            part = list(ids[done : done + run])
+            self._run([*part, *[part[-1]] * (run - len(part))], len(part) - 1, cache, length + done)
+            done += len(part)
+        return int(self._token.numpy()[0, 0])
+
+    def _chunk(self, wanted: int, length: int) -> int:
+        """Return the tokens of the next run: up to three times as many as are wanted, where padding has room."""
+        if not self.in_place:
+            return max(size for size in CHUNKS if size <= wanted)
+        fitting = [size for size in CHUNKS if length + size <= self.limit and wanted > size // 3]
+        return max(fitting)
+
+    def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
+        end = length + len(ids)
+        small = {IDS: np.array([ids]), ENDS: np.array([end]), ROW: np.array([row])}
+        targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self.logits}
+        if self.in_place:
+            cache.grow(end, self.limit)
+        feeds: dict[str, Any] = {**small, **cache.tensors}
+        for name, present in self._presents.items():
+            targets[present] = cache.tensors[name] if self.in_place else "gpu-buffer"
+        results: dict[str, Any] = dict(zip(targets, self.session.run(list(targets), feeds, outputs=targets)))
+        if not self.in_place:
+            cache.replace({name: results[present] for name, present in self._presents.items()}, end)
+
+    def close(self) -> None:
+        """Free the weights and plans."""
+        self.session.close()
+        for tensor in (self.logits, self._token):
+            tensor.dispose()
+
+
+def _layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str]:
+    """Return batch, heads, size and element type of a cache; what the file does not state is the folder's."""
+    _, heads, _, size = port.dims or ()
+    heads, size = (
+        stated if isinstance(stated, int) else other for stated, other in ((heads, folder.heads), (size, folder.size))
+    )
+    if not heads or not size:
+        raise ModelError("neither the file nor the folder states the sizes of the cache", tensor=port.name)
+    return 1, heads, size, port.dtype or "float32"
+
+
+def _pairs(folder: ModelFolder, caches: Mapping[str, Any], outputs: set[str]) -> dict[str, str]:
+    """Return the output that continues each cache, by the folder's patterns of names."""
+    pairs = {}
+    for past, present in zip(folder.past, folder.present):
+        for layer in range(len(caches)):
+            pairs[past % layer] = present % layer
+    for name in caches:
+        if pairs.get(name) not in outputs:
+            raise ModelError(
+                f"no output continues the cache; the folder names {', '.join(folder.past)}",
+                tensor=name,
+                hint="export the model again, with the names in its settings",
+            )
+    return {name: pairs[name] for name in caches}

@@ -1,0 +1,163 @@
+"""Folders of decoders: onnxruntime-genai's (``genai_config.json``), and those of transformers.js and optimum."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ..compiler.frontend.next_token import IDS
+from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from .config_files import Settings, read_text
+
+GENAI = "genai_config.json"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+#: Parts of a model besides a decoder, in the words of onnxruntime-genai
+_OTHER_PARTS = ("encoder", "encoder_decoder_init", "vision", "speech", "audio", "embedding")
+#: What files of decoders are called where a folder does not say so, the first that is there
+_FILES = ("model.onnx", "decoder_model_merged.onnx")
+_PAST, _PRESENT = ("past_key_values.%d.key", "past_key_values.%d.value"), ("present.%d.key", "present.%d.value")
+#: Names of the context's length in ``config.json``
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+_INPUTS = {IDS: IDS, "attention_mask": "attention_mask", "position_ids": "position_ids"}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """What generation needs of a folder.
+
+    ``heads`` and ``size`` are those of a cache that the model's file does not state itself (0: no one does).
+    ``past`` and ``present`` are names of caches with ``%d`` for the layer; ``ends`` the tokens that end an answer;
+    ``context`` the most positions.  ``template`` formats a chat; None: the model has none.
+    """
+
+    path: Path
+    model: Path
+    context: int
+    ends: tuple[int, ...]
+    past: tuple[str, ...] = _PAST
+    present: tuple[str, ...] = _PRESENT
+    template: str | None = None
+    #: texts of tokens that templates name, like ``bos_token``
+    special: tuple[tuple[str, str], ...] = ()
+    heads: int = 0
+    size: int = 0
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
+        """Read a folder; ``file`` names the model in it where there are several.
+
+        Raises :class:`ModelError` for settings that are wrong, :class:`UnsupportedError` for what is not supported.
+        """
+        folder = Path(path)
+        if not folder.is_dir():
+            raise (
+                MissingFileError(str(path))
+                if not folder.exists()
+                else InputError(
+                    f"'{path}' is not a folder", hint="shaderloom convert FILE.gguf -o FOLDER makes one of a GGUF file"
+                )
+            )
+        if (folder / GENAI).is_file():
+            return _read_genai(folder, file)
+        if (folder / CONFIG).is_file():
+            return _read_transformers(folder, file)
+        raise ModelError(
+            f"'{path}' has neither {GENAI} nor {CONFIG}",
+            hint="name the folder that onnxruntime-genai's builder, optimum or shaderloom convert has written",
+        )
+
+    @property
+    def tokenizer(self) -> Path:
+        """The file of the tokenizer, which may be missing."""
+        return self.path / TOKENIZER
+
+
+def _read_genai(folder: Path, file: str | None) -> ModelFolder:
+    model = Settings.read(folder / GENAI).section("model")
+    decoder = model.section("decoder")
+    for part in _OTHER_PARTS:
+        if part in model:
+            raise UnsupportedError(f"{GENAI} has a part '{part}'", hint="models of a decoder alone generate text")
+    if "pipeline" in decoder:
+        raise UnsupportedError(f"{GENAI}: the decoder is a pipeline of models", hint="export it as one model")
+    inputs, outputs = decoder.section("inputs"), decoder.section("outputs")
+    for role, name in _INPUTS.items():
+        if (inputs.text(role) or name) != name:
+            raise UnsupportedError(f"{GENAI} calls '{role}' '{inputs.text(role)}'", hint=f"export it as '{name}'")
+    past = tuple(inputs.text(f"past_{part}_names") or name for part, name in zip(("key", "value"), _PAST))
+    present = tuple(outputs.text(f"present_{part}_names") or name for part, name in zip(("key", "value"), _PRESENT))
+    for pattern in (*past, *present):
+        if pattern.count("%d") != 1 or pattern.count("%") != 1:
+            raise ModelError(f"{GENAI}: the name '{pattern}' of a cache does not have one %d", hint="export it again")
+    context = model.integer("context_length")
+    if not context:
+        raise ModelError(f"{GENAI}: there is no context_length", hint="export the model again")
+    name = file or decoder.text("filename") or _FILES[0]
+    ends = model.integers("eos_token_id")
+    sizes = (decoder.integer("num_key_value_heads") or 0, decoder.integer("head_size") or 0)
+    return ModelFolder(folder, _inside(folder, name), context, ends, past, present, *_chat(folder), *sizes)
+
+
+def _read_transformers(folder: Path, file: str | None) -> ModelFolder:
+    config = Settings.read(folder / CONFIG)
+    if config.raw("is_encoder_decoder"):
+        kind = config.text("model_type")
+        raise UnsupportedError(f"{CONFIG}: {kind} is an encoder with a decoder", hint="decoders alone generate text")
+    inner = config.section("text_config") if "text_config" in config else config
+    context = next((inner.integer(name) for name in _LENGTHS if name in inner), None)
+    if not context:
+        raise ModelError(f"{CONFIG}: there is no {_LENGTHS[0]}", hint="add the length of the model's context")
+    generation = Settings.read_optional(folder / "generation_config.json")
+    ends = generation.integers("eos_token_id") or config.integers("eos_token_id")
+    model = _inside(folder, file) if file else _only_model(folder)
+    queries = inner.integer("num_attention_heads") or inner.integer("n_head") or 0
+    hidden = inner.integer("hidden_size") or inner.integer("n_embd") or 0
+    heads = inner.integer("num_key_value_heads") or queries
+    size = inner.integer("head_dim") or hidden // max(queries, 1)
+    return ModelFolder(folder, model, context, ends, _PAST, _PRESENT, *_chat(folder), heads, size)
+
+
+def _only_model(folder: Path) -> Path:
+    """Return the model of a folder, which is in it or in ``onnx/``."""
+    files = [each for place in (folder, folder / "onnx") if place.is_dir() for each in sorted(place.glob("*.onnx"))]
+    for name in _FILES:
+        named = [each for each in files if each.name == name]
+        if named:
+            return named[0]
+    decoders = [each for each in files if each.name.startswith(("model", "decoder_model_merged"))]
+    if len(decoders) == 1:
+        return decoders[0]
+    names = ", ".join(each.relative_to(folder).as_posix() for each in files[:12]) or "none"
+    raise ModelError(f"which model of the folder is not clear; there are: {names}", hint="name one: file=, or --file")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return a file in a folder; raise :class:`ModelError` for a name that leads out of it."""
+    relative = PurePosixPath(name.replace("\\", "/"))
+    if relative.is_absolute() or ".." in relative.parts or "\0" in name:
+        raise ModelError(f"the file '{name}' is not in the folder of the model", hint="name a file of the folder")
+    path = folder / relative
+    if not path.is_file():
+        raise MissingFileError(str(path))
+    return path
+
+
+def _chat(folder: Path) -> tuple[str | None, tuple[tuple[str, str], ...]]:
+    """Return the template of chats, and the texts of special tokens that it may name."""
+    config = Settings.read_optional(folder / "tokenizer_config.json")
+    special = []
+    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+        token = config.raw(name)
+        text = token.get("content") if isinstance(token, dict) else token
+        if isinstance(text, str):
+            special.append((name, text))
+    own = folder / "chat_template.jinja"
+    template = read_text(own) if own.is_file() else config.raw("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
+        template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise ModelError("tokenizer_config.json: 'chat_template' is not a text", hint="export the model again")
+    return template, tuple(special)

@@ -1,0 +1,348 @@
+"""Generation of text: a decoder, its tokenizer and the tokens so far."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
+from .chat_template import ChatTemplate, Message
+from .chooser import Chooser, DeviceChoice, LogitsProcessor
+from .decoder import CachedDecoder
+from .folder import ModelFolder
+from .sampling import Sampling
+from .text import StopTexts, TextStream, Tokenizer
+
+if TYPE_CHECKING:
+    from ..model.compiled import Progress
+    from .cache import KeyValueCache
+
+Prompt = str | Sequence[int] | Sequence[Message]
+
+
+@dataclass
+class Statistics:
+    """What a generation did.  ``reused_tokens`` of the prompt were in the cache; times are in seconds.
+
+    ``ended_by`` is "end" (a token that ends answers), "stop" (a text that was asked for), "length", or "" while it
+    runs or after it was left.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    ended_by: str = ""
+    seed: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens behind the first one by their time; 0 without any."""
+        return (self.new_tokens - 1) / self.decode_seconds if self.new_tokens > 1 and self.decode_seconds else 0.0
+
+
+class Generation:
+    """Pieces of an answer as they come; iterate over it once.
+
+    ``text`` and ``tokens`` are what there is so far; ``statistics`` are final when the iteration has ended.
+    """
+
+    def __init__(self, pieces: Iterator[str], statistics: Statistics, tokens: list[int]) -> None:
+        self._pieces = pieces
+        self.statistics = statistics
+        self.tokens = tokens
+        self.text = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        piece = next(self._pieces)
+        self.text += piece
+        return piece
+
+    def close(self) -> None:
+        """End the generation; what was generated stays in the generator's cache."""
+        self._pieces.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+class _Shared:
+    """What forks of a generator have in common; the last one frees it."""
+
+    def __init__(self, folder: ModelFolder, decoder: CachedDecoder, cache: Any) -> None:
+        self.folder = folder
+        self.decoder = decoder
+        self.users = 1
+        self._cache = cache
+        self._choice: DeviceChoice | None = None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(self.folder.tokenizer)
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        if self.folder.template is None:
+            raise UnsupportedError(
+                "the model has no chat template", hint="pass a text or token ids, formatted as the model wants them"
+            )
+        return ChatTemplate(self.folder.template, dict(self.folder.special))
+
+    def choice(self) -> DeviceChoice:
+        if self._choice is None:
+            self._choice = DeviceChoice(self.decoder.logits, self._cache)
+        return self._choice
+
+    def close(self) -> None:
+        self.decoder.close()
+        if self._choice is not None:
+            self._choice.close()
+        if "template" in self.__dict__:
+            self.template.close()
+
+
+class Generator:
+    """Generates text with the decoder of a folder.  For one thread; close it, or use it in ``with``.
+
+    The tokens of the last prompt and its answer stay in a cache on the device: the next prompt is computed from the
+    first token on that differs.
+
+    ``folder``
+        a folder that onnxruntime-genai's builder, optimum, transformers.js or ``shaderloom convert`` has written.
+    ``device``
+        as for :class:`InferenceSession`.
+    ``max_length``
+        the most tokens of a prompt and its answer; None: 4096, or the model's context if that is less.
+    ``file``
+        the model in the folder, where there are several.
+    ``cache``
+        the disk cache, as for :class:`InferenceSession`.
+    ``progress``
+        a function that is called as ``progress(what, done, total)`` while the model is compiled.
+
+    Raises the project's errors, among them :class:`UnsupportedError` for a folder of another kind of model.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        device: Any = None,
+        max_length: int | None = None,
+        file: str | None = None,
+        cache: bool | str | os.PathLike[str] = True,
+        progress: Progress | None = None,
+    ) -> None:
+        settings = ModelFolder.read(Path(folder), file)
+        decoder = CachedDecoder(settings, device=device, max_length=max_length, cache=cache, progress=progress)
+        self._begin(_Shared(settings, decoder, cache), decoder.new_cache(), [])
+
+    def _begin(self, shared: _Shared, cache: KeyValueCache, ids: list[int]) -> None:
+        self._shared = shared
+        self._cache = cache
+        self._ids = ids  # those whose rows are in the cache
+        self._active: Generation | None = None
+        self._closed = False
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self._shared.decoder.max_length
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens in the cache."""
+        return tuple(self._ids)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of device memory: weights, plans and this generator's cache."""
+        return self._shared.decoder.session.device_bytes + sum(each.nbytes for each in self._cache.tensors.values())
+
+    @property
+    def plans(self) -> int:
+        """The number of the decoder's plans so far."""
+        return len(self._shared.decoder.session.stats.keys)
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Return the tokens of a text, of the messages of a chat, or those that are passed.
+
+        Raises :class:`InputError` for what is none of these, or tokens that the model does not have.
+        """
+        self._live()
+        if isinstance(prompt, str):
+            return self._checked(self._shared.tokenizer.encode(prompt))
+        entries: list[Any] = list(prompt)
+        if entries and all(isinstance(entry, Mapping) for entry in entries):
+            text = self._shared.template.format(entries)
+            return self._checked(self._shared.tokenizer.encode(text, special=False))
+        try:
+            return self._checked([int(entry) for entry in entries])
+        except (TypeError, ValueError):
+            raise InputError("a prompt is a text, a list of token ids, or a list of messages") from None
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        vocabulary = self._shared.decoder.vocabulary
+        wrong = [token for token in ids if not 0 <= token < vocabulary]
+        if wrong:
+            raise InputError(f"the model has tokens 0 to {vocabulary - 1}, not {wrong[0]}")
+        if not ids:
+            raise InputError("the prompt has no tokens", hint="pass at least one token")
+        return ids
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int | None = None,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        processors: Sequence[LogitsProcessor] = (),
+        stream: bool = True,
+    ) -> Generation:
+        """Return an iterator of the pieces of an answer; without ``stream`` one that has run to its end.
+
+        ``prompt``
+            a text, token ids, or messages of a chat, which the model's template formats.
+        ``max_new_tokens``
+            None: as many as fit.
+        ``temperature``
+            0 takes the most probable token; see :class:`Sampling` for this and ``top_k`` to ``repetition_penalty``.
+        ``seed``
+            of the draws, which depend on nothing else on one device; None takes another one each time.
+        ``stop``
+            texts that end the answer; they are no part of it.
+        ``processors``
+            functions of the tokens so far and the logits, which return the logits that count.  With any, the logits of
+            every token go to the host, which chooses.
+
+        Raises :class:`InputError` if prompt and answer are longer than :attr:`max_length`.
+        """
+        drawn = secrets.randbits(32) if seed is None else seed
+        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
+        ids = self.encode(prompt)
+        room = self.max_length - len(ids)
+        if room < 1 or (max_new_tokens is not None and max_new_tokens > room):
+            raise InputError(
+                f"{len(ids):,} tokens and {max_new_tokens or 1:,} new ones exceed the length of {self.max_length:,}",
+                hint="open the generator with a greater max_length, or shorten the prompt",
+            )
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise InputError(f"max_new_tokens is at least 1, not {max_new_tokens}")
+        if self._active is not None:
+            self._active.close()
+        statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
+        tokens: list[int] = []
+        pieces = self._pieces(
+            ids, min(room, max_new_tokens or room), sampling, StopTexts(stop), processors, statistics, tokens
+        )
+        self._active = Generation(pieces, statistics, tokens)
+        if not stream:
+            for _ in self._active:
+                pass
+        return self._active
+
+    def _pieces(
+        self,
+        ids: list[int],
+        count: int,
+        sampling: Sampling,
+        stops: StopTexts,
+        processors: Sequence[LogitsProcessor],
+        statistics: Statistics,
+        tokens: list[int],
+    ) -> Iterator[str]:
+        shared = self._shared
+        chooser = Chooser(shared.decoder.logits, shared.choice, sampling, processors, ids)
+        words = TextStream(shared.tokenizer, ids) if shared.folder.tokenizer.is_file() else None
+        begun = time.perf_counter()
+        statistics.reused_tokens = _shared_prefix(self._ids, ids)
+        self.rewind(statistics.reused_tokens)
+        text = list(ids)
+        while True:
+            token = chooser.next(text, self._read(text[len(self._ids) :]))
+            now = time.perf_counter()
+            if not tokens:
+                statistics.first_token_seconds = now - begun
+                begun = now
+            statistics.decode_seconds = now - begun
+            tokens.append(token)
+            text.append(token)
+            statistics.new_tokens = len(tokens)
+            if token in shared.folder.ends:
+                statistics.ended_by = "end"
+                break
+            is_last = len(tokens) == count
+            piece, is_stopped = stops.push("" if words is None else words.push(token, last=is_last))
+            if piece:
+                yield piece
+            if is_stopped:
+                statistics.ended_by = "stop"
+                return
+            if is_last:
+                statistics.ended_by = "length"
+                break
+        rest = stops.rest()
+        if rest:
+            yield rest
+
+    def _read(self, ids: list[int]) -> int:
+        """Run tokens behind those in the cache; return the most probable next one."""
+        self._live()
+        token = self._shared.decoder.read(ids, self._cache, len(self._ids))
+        self._ids += ids
+        return token
+
+    def rewind(self, length: int = 0) -> None:
+        """Forget the tokens in the cache but for the first ``length``."""
+        self._live()
+        if not 0 <= length <= len(self._ids):
+            raise InputError(f"the cache has {len(self._ids)} tokens; it cannot be rewound to {length}")
+        self._cache.rewind(length)
+        del self._ids[length:]
+
+    def fork(self) -> Generator:
+        """Return a generator with the same tokens in a cache of its own; both share weights and plans."""
+        self._live()
+        other = object.__new__(type(self))
+        other._begin(self._shared, self._cache.copy(), list(self._ids))
+        self._shared.users += 1
+        return other
+
+    def close(self) -> None:
+        """Free the cache, and with the last fork all else.  Closing twice has no effect."""
+        if self._closed:
+            return
+        self._closed = True
+        self._cache.dispose()
+        self._shared.users -= 1
+        if not self._shared.users:
+            self._shared.close()
+
+    def _live(self) -> None:
+        if self._closed:
+            raise ClosedError("the generator is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _shared_prefix(had: Sequence[int], ids: Sequence[int]) -> int:
+    """Return how many tokens both begin with, without the last of ``ids``, whose logits are wanted."""
+    most = min(len(had), len(ids) - 1)
+    return next((place for place in range(most) if had[place] != ids[place]), most)

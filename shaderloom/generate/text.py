@@ -1,0 +1,99 @@
+"""Words and tokens: a model's tokenizer, texts piece by piece, and texts that end an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+
+#: Bytes of a tokenizer's file
+TOKENIZER_BYTES = 128 << 20
+#: What a decoder of bytes writes for a character that is not complete
+_INCOMPLETE = "\ufffd"
+
+
+class Tokenizer:
+    """The tokenizer of a folder, as the package tokenizers has it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read ``tokenizer.json``.  Raises :class:`ModelError` for a file that is none."""
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise UnsupportedError(
+                "texts need the package tokenizers, which is not installed", hint="pip install 'shaderloom[generate]'"
+            ) from error
+        if not path.is_file():
+            raise MissingFileError(str(path))
+        if path.stat().st_size > TOKENIZER_BYTES:
+            raise ModelError(f"'{path.name}' has more than {TOKENIZER_BYTES:,} bytes", hint="check what it is")
+        try:
+            self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic of the library is no Exception
+            raise ModelError(f"'{path.name}' is no tokenizer: {error}", hint="download it again") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the tokens of a text; with ``special`` those that the model begins texts with, too."""
+        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, without special ones."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+class TextStream:
+    """The text of tokens as they come: characters once they are complete."""
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        """Begin behind the tokens ``before``, which decide whether a word begins with a space."""
+        self._tokenizer = tokenizer
+        self._ids = list(before[-4:])
+        self._begin, self._end = 0, len(self._ids)
+
+    def push(self, token: int, *, last: bool = False) -> str:
+        """Return the text that a token completes; with ``last`` also what is incomplete."""
+        self._ids.append(token)
+        before = self._tokenizer.decode(self._ids[self._begin : self._end])
+        now = self._tokenizer.decode(self._ids[self._begin :])
+        if now.endswith(_INCOMPLETE) and not last:
+            return ""
+        self._begin, self._end = self._end, len(self._ids)
+        return now[len(before) :]
+
+
+class StopTexts:
+    """Ends a text at the first of several texts, of which no part is let through."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        if isinstance(stops, str):
+            stops = [stops]
+        if not all(isinstance(stop, str) and stop for stop in stops):
+            raise InputError("stop is a text or a list of texts, none of them empty")
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Return the text that may be shown now, and whether it ends there."""
+        self._held += text
+        ends = [self._held.find(stop) for stop in self._stops if stop in self._held]
+        if ends:
+            return self._held[: min(ends)], True
+        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        shown = self._held[: len(self._held) - keep]
+        self._held = self._held[len(shown) :]
+        return shown, False
+
+    def rest(self) -> str:
+        """Return what was held back when no more text comes."""
+        return self._held
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of ``text`` that ``stop`` begins with."""
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)

@@ -1,0 +1,95 @@
+"""The choice on the device is that on the host, which has the probabilities that its parameters say.
+
+Covers: shaderloom/generate/choice_model, shaderloom/generate/chooser, shaderloom/generate/sampling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shaderloom import Tensor
+from shaderloom.generate.chooser import DeviceChoice
+from shaderloom.generate.sampling import Sampling, choose, uniform
+from shaderloom.runtime.plan.errors import InputError
+
+#: Parameters, and whether the device can always choose by them
+CASES: list[tuple[dict[str, Any], bool]] = [
+    ({"temperature": 1.0}, True),
+    ({"temperature": 0.8, "top_k": 5}, True),
+    ({"temperature": 1.0, "top_k": 64, "top_p": 0.9}, True),
+    ({"temperature": 0.5, "top_p": 0.5}, True),
+    ({"temperature": 1.0, "min_p": 0.1, "repetition_penalty": 0.7}, True),
+    ({"repetition_penalty": 1.3}, True),
+    ({"repetition_penalty": 1.3, "top_p": 0.1, "top_k": 500}, True),
+    ({"temperature": 9.0, "top_p": 0.99}, False),
+    ({"temperature": 1.0, "top_k": 65}, False),
+]
+
+
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(300, "float32"), (33001, "float16"), (50, "float32")])
+def test_device_and_host_choose_alike(each_device: Any, vocabulary: int, dtype: str):
+    rng = np.random.default_rng(vocabulary)
+    logits = Tensor.empty((1, 1, vocabulary), dtype, each_device)
+    choice = DeviceChoice(logits, False)
+    for parameters, always in CASES:
+        for seed in range(3):
+            row = (rng.standard_normal(vocabulary) * 3).astype(dtype)
+            logits.update(row[None, None])
+            ids = rng.integers(0, vocabulary, 20).tolist()
+            sampling = Sampling(**parameters, seed=seed << 33)
+            choice.begin(ids[:-1])
+            chosen = choice.choose(ids[-1], sampling, 20)
+            seen = np.isin(np.arange(vocabulary), ids)
+            if always or vocabulary <= 64:
+                assert chosen == choose(row, seen, sampling, 20)
+            else:
+                assert chosen == -1
+    choice.close()
+
+
+def test_tokens_are_drawn_with_their_probabilities():
+    """20,000 draws of six tokens: the largest error has five standard deviations."""
+    logits = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.01], np.float32))
+    count, nothing = 20_000, np.zeros(6, bool)
+    for parameters, wanted in (
+        ({}, [0.4, 0.3, 0.15, 0.1, 0.04, 0.01]),
+        ({"top_k": 2}, [4 / 7, 3 / 7, 0, 0, 0, 0]),
+        ({"top_p": 0.75}, [0.4 / 0.85, 0.3 / 0.85, 0.15 / 0.85, 0, 0, 0]),
+        ({"min_p": 0.2}, [0.4 / 0.95, 0.3 / 0.95, 0.15 / 0.95, 0.1 / 0.95, 0, 0]),
+        ({"top_k": 3, "top_p": 0.5}, [4 / 7, 3 / 7, 0, 0, 0, 0]),
+    ):
+        sampling = Sampling(temperature=1.0, seed=11, **parameters)
+        drawn = np.bincount([choose(logits, nothing, sampling, place) for place in range(count)], minlength=6) / count
+        spread = np.sqrt(np.array(wanted) * (1 - np.array(wanted)) / count)
+        assert (np.abs(drawn - wanted) <= 5 * spread).all(), parameters
+
+
+def test_noise_is_uniform_and_differs_by_key():
+    numbers = np.stack([uniform(Sampling(seed=seed).key(place), 1000) for seed in range(5) for place in range(20)])
+    assert 0 < numbers.min() < numbers.max() < 1
+    counts = np.histogram(numbers, 64, (0, 1))[0]
+    expected = numbers.size / 64
+    assert ((counts - expected) ** 2 / expected).sum() < 63 + 5 * np.sqrt(2 * 63)
+    together = np.corrcoef(numbers)
+    assert np.abs(together - np.eye(len(numbers))).max() < 0.16
+    assert np.abs(np.corrcoef(numbers[:, :-1].ravel(), numbers[:, 1:].ravel())[0, 1]) < 0.016
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"top_p": 0},
+        {"top_k": 1.5},
+        {"min_p": 2},
+        {"seed": -1},
+        {"repetition_penalty": "1"},
+    ],
+)
+def test_parameters_are_checked(wrong: dict[str, Any]):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Sampling(**wrong)

@@ -1,0 +1,108 @@
+"""Folders of exporters are read as they are; others are errors that name what is wrong.
+
+Covers: shaderloom/generate/folder, shaderloom/generate/config_files.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaderloom.generate.folder import ModelFolder
+from shaderloom.runtime.plan.errors import InputError, ModelError, UnsupportedError
+
+GENAI: dict[str, Any] = {
+    "context_length": 512,
+    "eos_token_id": [2, 5],
+    "decoder": {
+        "filename": "model.onnx",
+        "head_size": 16,
+        "num_key_value_heads": 2,
+        "inputs": {"input_ids": "input_ids", "past_key_names": "p.%d.k", "past_value_names": "p.%d.v"},
+        "outputs": {"logits": "logits", "present_key_names": "n.%d.k", "present_value_names": "n.%d.v"},
+    },
+}
+
+
+def written(folder: Path, files: dict[str, Any]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def genai(folder: Path, **changes: Any) -> Path:
+    return written(folder, {"genai_config.json": {"model": GENAI | changes}, "model.onnx": ""})
+
+
+def test_a_folder_of_onnxruntime_genai(tmp_path: Path):
+    read = ModelFolder.read(genai(tmp_path))
+    assert (read.model, read.context, read.ends) == (tmp_path / "model.onnx", 512, (2, 5))
+    assert (read.past, read.present) == (("p.%d.k", "p.%d.v"), ("n.%d.k", "n.%d.v"))
+    assert (read.heads, read.size, read.template) == (2, 16, None)
+
+
+def test_a_folder_of_transformers(tmp_path: Path):
+    config = {"max_position_embeddings": 64, "eos_token_id": 3, "num_attention_heads": 4, "hidden_size": 32}
+    special = {
+        "bos_token": {"content": "<s>"},
+        "eos_token": "</s>",
+        "chat_template": [{"name": "default", "template": "t"}],
+    }
+    files = {"config.json": config, "tokenizer_config.json": special, "onnx/model_q4.onnx": ""}
+    read = ModelFolder.read(written(tmp_path, files))
+    assert (read.model.name, read.context, read.ends, read.heads, read.size) == ("model_q4.onnx", 64, (3,), 4, 8)
+    assert (read.template, dict(read.special)) == ("t", {"bos_token": "<s>", "eos_token": "</s>"})
+    written(
+        tmp_path,
+        {"onnx/model_fp16.onnx": "", "chat_template.jinja": "own", "generation_config.json": {"eos_token_id": [7]}},
+    )
+    with pytest.raises(ModelError, match="model_fp16"):
+        ModelFolder.read(tmp_path)
+    read = ModelFolder.read(tmp_path, "onnx/model_fp16.onnx")
+    assert (read.model.name, read.template, read.ends) == ("model_fp16.onnx", "own", (7,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"vision": {"filename": "v.onnx"}}, UnsupportedError, "vision"),
+        ({"decoder": GENAI["decoder"] | {"pipeline": [{}]}}, UnsupportedError, "pipeline"),
+        ({"decoder": {"inputs": {"input_ids": "tokens"}}}, UnsupportedError, "tokens"),
+        ({"decoder": {"inputs": {"past_key_names": "p.%s.k"}}}, ModelError, "%s"),
+        ({"decoder": {"filename": "../model.onnx"}}, ModelError, "not in the folder"),
+        ({"decoder": {"filename": "/etc/passwd"}}, ModelError, "not in the folder"),
+        ({"decoder": {"filename": "other.onnx"}}, ModelError, "no file"),
+        ({"decoder": []}, ModelError, "object"),
+        ({"context_length": "many"}, ModelError, "context_length"),
+        ({"context_length": -1}, ModelError, "context_length"),
+        ({"context_length": None}, ModelError, "context_length"),
+        ({"eos_token_id": ["a"]}, ModelError, "eos_token_id"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: str):
+    with pytest.raises(error, match=words):
+        ModelFolder.read(genai(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "{" + " " * (5 << 20) + "}", "\ud800"])
+def test_files_that_are_no_settings(tmp_path: Path, text: str):
+    (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ModelError):
+        ModelFolder.read(tmp_path)
+
+
+def test_encoders_and_other_folders(tmp_path: Path):
+    with pytest.raises(ModelError, match="neither"):
+        ModelFolder.read(tmp_path)
+    written(tmp_path, {"config.json": {"is_encoder_decoder": True, "model_type": "t5"}})
+    with pytest.raises(UnsupportedError, match="t5"):
+        ModelFolder.read(tmp_path)
+    with pytest.raises(InputError, match="not a folder"):
+        ModelFolder.read(tmp_path / "config.json")
+    with pytest.raises(ModelError, match="no file"):
+        ModelFolder.read(tmp_path / "nothing")
