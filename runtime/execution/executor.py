@@ -23,7 +23,7 @@ from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import ITERATION_STRIDE, Plan, uniform_values
+from ..plan.plan import ITERATION_STRIDE, Plan
 from . import timing
 from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
@@ -146,10 +146,11 @@ class Executor:
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
-                self._write(attachment, values, sizes)
+                is_new = self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
-                pending = self._submit(attachment, dispatches, sizes)
-                self._remember(feeds, targets, attachment, dispatches)
+                pending = self._submit(attachment, dispatches, sizes, once=is_new)
+                if not is_new:
+                    self._remember(feeds, targets, attachment, dispatches)
                 return pending
             except BaseException:
                 attachment.abandon()
@@ -219,7 +220,7 @@ class Executor:
                 self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
                 if attachment.copies_in or attachment.beginnings:
-                    self._submit(attachment, [], sizes)
+                    self._submit(attachment, [], sizes, once=True)
                 return measure(dispatches)
             finally:
                 attachment.unpin()
@@ -298,8 +299,11 @@ class Executor:
         buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
         return buffer
 
-    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> None:
-        """Make the plan's own buffers that this run needs, and write what comes from the host."""
+    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> bool:
+        """Make the plan's own buffers that this run needs, and write what comes from the host.
+
+        Return whether the symbols have other values than in the run before.
+        """
         self._allocate_arenas(sizes)
         if sizes.iterations:
             self._allocate_iterations(max(sizes.iterations))
@@ -319,10 +323,11 @@ class Executor:
             if array.size:
                 data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
                 write(self.device, buffer.gpu, 0, as_bytes(data))
-        if self.plan.symbols and values != self._written_symbols:
-            numbers = uniform_values(self.plan.symbols, sizes.symbols)
-            write(self.device, self._buffers["symbols"].gpu, 0, np.array(numbers, np.int32))
-            self._written_symbols, self._repeated = values, None
+        if values == self._written_symbols or not self.plan.symbols:
+            return False
+        write(self.device, self._buffers["symbols"].gpu, 0, sizes.uniform)
+        self._written_symbols, self._repeated = values, None
+        return True
 
     def _overwrite(self) -> None:
         for name, buffer in self._buffers.items():
@@ -342,8 +347,11 @@ class Executor:
 
     # The submission
 
-    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: RunSizes) -> PendingRun:
-        """Submit input copies, one compute pass, and output copies to tensors and staging memory at once."""
+    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: RunSizes, *, once: bool) -> PendingRun:
+        """Submit input copies, one compute pass, and output copies to tensors and staging memory at once.
+
+        ``once``: the next run will hardly be the same.
+        """
         readbacks, total = self._readbacks(attachment, sizes)
         before = [
             BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
@@ -374,7 +382,9 @@ class Executor:
                     for item in readbacks
                 ]
             recording = Recording(before, dispatches, after)
-            if not recording.is_empty:
+            if once and not recording.is_empty:
+                self._replay.submit_once(recording)
+            elif not recording.is_empty:
                 self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])
         except BaseException:
             if staging is not None:

@@ -125,8 +125,7 @@ class Replay:
             if waiting is not None and repeated:
                 waiting.submit()
             else:
-                for piece in recording.pieces():
-                    piece.encode(self._device, use_native=self._use_native).submit()
+                self._submit_pieces(recording)
             if repeated:
                 self._waiting = recording.encode(self._device, use_native=self._use_native)
             else:
@@ -136,6 +135,15 @@ class Replay:
         except BaseException:
             self.clear()
             raise
+
+    def submit_once(self, recording: Recording) -> None:
+        """Submit a recording that the next run will hardly repeat: nothing is remembered for it."""
+        self.clear()
+        self._submit_pieces(recording)
+
+    def _submit_pieces(self, recording: Recording) -> None:
+        for piece in recording.pieces():
+            piece.encode(self._device, use_native=self._use_native).submit()
 
     def clear(self) -> None:
         self._watched = []

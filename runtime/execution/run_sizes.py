@@ -6,9 +6,19 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
 
+import numpy as np
+
 from ..plan.dimension import dimension_function
 from ..plan.errors import ShaderloomError
-from ..plan.plan import MOST_ITERATIONS, MOST_WORK, KernelCall, Plan, RepeatedPass, dispatch_count
+from ..plan.plan import (
+    MOST_ITERATIONS,
+    MOST_WORK,
+    KernelCall,
+    Plan,
+    RepeatedPass,
+    dispatch_count,
+    uniform_values,
+)
 from ..plan.record import record
 from .ports import PortSize, port_size
 
@@ -19,7 +29,7 @@ MOST_CACHED_SIZES = 256
 Grid = tuple[int, int, int]
 
 
-@record
+@record(eq=False)
 class RunSizes:
     """Sizes that follow from the values of the symbols.
 
@@ -28,6 +38,7 @@ class RunSizes:
     """
 
     symbols: dict[str, int]
+    uniform: np.ndarray  #: what the kernels read: for each symbol the number of whole steps in its size, i32
     inputs: dict[str, PortSize]
     outputs: dict[str, PortSize]
     arenas: tuple[int, ...]
@@ -95,7 +106,8 @@ class PlanSizes:
             raise self._fault(f"a run of the plan has {dispatches:,} dispatches; at most {MOST_WORK:,} are allowed")
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
-        sizes = self._sizes[values] = RunSizes(symbols, inputs, outputs, arenas, iterations, grids)
+        uniform = np.array(uniform_values(plan.symbols, symbols), np.int32)
+        sizes = self._sizes[values] = RunSizes(symbols, uniform, inputs, outputs, arenas, iterations, grids)
         if len(self._sizes) > MOST_CACHED_SIZES:
             self._sizes.popitem(last=False)
         return sizes

@@ -47,6 +47,21 @@ def test_repeated_runs_read_the_inputs_of_their_own(session, encoded):
     assert len(encoded) == 6  # the first; the second, which repeats it; and one ahead after each but the first
 
 
+def test_runs_of_other_sizes_are_encoded_once_each(device, encoded):
+    """Nothing is remembered for a size that the next run hardly has; one that stays is encoded ahead."""
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": np.zeros((2, 8), np.float32)}, ["y"])
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with shaderloom.InferenceSession(model, device=device, cache=False, dynamic={"n": (1, 64)}) as session:
+        for rows in (2, 5, 3, 5, 2, 64, 9):
+            x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x), rtol=1e-5)
+        assert len(encoded) == 7
+        for _ in range(3):
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x), rtol=1e-5)
+        assert len(encoded) == 11  # the first; the second, which repeats it; and one ahead after each but the first
+
+
 def test_other_tensors_are_encoded_anew(session, encoded, device):
     inputs = [shaderloom.Tensor.from_numpy(array(seed), device) for seed in range(2)]
     outputs = [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(2)]
