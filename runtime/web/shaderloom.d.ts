@@ -26,13 +26,14 @@ export type Feed =
 
 export type Feeds = Record<string, Feed>;
 
+/** An array with its type and shape. */
 export interface CpuTensor {
   dtype: DataType;
   dims: number[];
   data: TypedArray;
 }
 
-/** The caller destroys `buffer`. */
+/** A tensor on the device; it may be fed as it is. The caller destroys `buffer`. */
 export interface GpuTensor {
   dtype: DataType;
   dims: number[];
@@ -67,9 +68,11 @@ export interface Port {
 }
 
 export interface Progress {
+  /** The part of the load. */
   what: "bundle" | "device" | "weights" | "pipelines";
   /** Bytes of weights, or number of pipelines. */
   done: number;
+  /** What `done` ends with. */
   total: number;
   /** What is waited for: a file, the device, or the kernel that is compiled for the longest time; "" for nothing. */
   awaits: string;
@@ -91,11 +94,23 @@ export interface LoadOptions {
   maxWeightBytes?: number;
   /** Bytes of all buffers of the session, at most; 2 ** 33 beyond `maxWeightBytes` by default. */
   maxDeviceBytes?: number;
-  /** Compile the pipelines of all plans, too, beside the upload of weights. Default: each plan's in its first run. */
+  /** Compile the pipelines of all plans, too, beside the upload of weights, or those of each plan in its first run.
+   *  Default: whether the bundle is one plan. */
   prepare?: boolean;
+  /** Store the files of the bundle in the origin's Cache Storage, by the hashes of their chunks: what is there is checked
+   *  and used in place of a request, also by a load that goes on where one was interrupted. Default: false. */
+  cache?: boolean;
   /** The text of a PEM file of a public Ed25519 key: a bundle that is not signed with its other half is refused. */
   verifyKey?: string;
   /** Ends the load at once, which rejects with the signal's reason and frees what it has on the device. */
+  signal?: AbortSignal;
+  /** Called for each file, chunk and pipeline, until the load ends or is aborted. */
+  onProgress?: (progress: Progress) => void;
+}
+
+export interface RecoverOptions {
+  /** A device in place of the one that was lost; needed where that was the caller's. */
+  device?: GPUDevice;
   signal?: AbortSignal;
   onProgress?: (progress: Progress) => void;
 }
@@ -123,11 +138,16 @@ export interface RunOptions<Location extends keyof Located = keyof Located> {
   signal?: AbortSignal;
 }
 
+/** The time of a call of a kernel. */
 export interface CallTime {
   label: string;
+  /** The kernel's key. */
   kernel: string;
+  /** The ONNX nodes that it computes. */
   origins: string[];
+  /** Arithmetic operations, as the compiler counts them. */
   flops: number;
+  /** Bytes that are read and written at least. */
   bytes: number;
   microseconds: number;
 }
@@ -268,9 +288,11 @@ export interface Plan {
   states: { output: string; input: string }[];
 }
 
+/** A run that the bundle brings to compare with. */
 export interface Sample {
   inputs: Record<string, CpuTensor>;
   outputs: Record<string, CpuTensor>;
+  /** The largest difference allowed, relative to the largest magnitude of an output (at least 1). */
   tolerance: number;
 }
 
@@ -279,33 +301,49 @@ export interface Sample {
  * wait for the one before.
  */
 export interface Session {
+  /** What the bundle says of itself: manifest.json. */
   readonly manifest: Manifest;
+  /** The device of now: `recover()` gives another one. */
   readonly device: GPUDevice;
+  /** What may be fed, as the model declares it: names, types, and dimensions, of which a text names one that is open. */
   readonly inputs: Port[];
+  /** What a run gives, in the same form. */
   readonly outputs: Port[];
   /** The input shapes of each plan, and those of each program behind them. */
   readonly shapes: Record<string, Dimension[]>[];
-  /** Resolves with a readable reason when the device is lost. */
+  /** Resolves with a readable reason when the device is lost: `recover()` opens another one. */
   readonly lost: Promise<string>;
-  /** Compute the outputs for `feeds`. */
+  /** Compute the outputs for `feeds`, by name. */
   run<Location extends keyof Located = "cpu">(
     feeds: Feeds,
     options?: RunOptions<Location> & { location?: Location; into?: undefined },
   ): Promise<Record<string, Located[Location]>>;
+  /** The same with a location for each output, or with buffers of the caller's. */
   run(feeds: Feeds, options: RunOptions): Promise<Record<string, Tensor>>;
-  /** Needs the feature timestamp-query, which a session's own device has where the GPU offers it. */
+  /** Run once, each call in a pass of its own, and return their times; browsers round them, to 0.1 ms in Chrome. Needs
+   *  the feature timestamp-query, which a session's own device has where the GPU offers it. */
   profile(feeds: Feeds): Promise<CallTime[]>;
   /** Fetch and compile ahead of the first run: the plan, or the stages of the program, at an index, or all. */
   prepare(index?: number): Promise<Plan[]>;
+  /** Open a device in place of one that was lost, and load the bundle there; runs fail until then. Buffers of the old
+   *  device are lost with it. Nothing happens where no device was lost. */
+  recover(options?: RecoverOptions): Promise<void>;
+  /** The WGSL of a kernel as it is compiled. */
   shader(kernel: Kernel): Promise<string>;
+  /** Inputs and expected outputs of the manifest's samples[index], the first by default. */
   sample(index?: number): Promise<Sample>;
+  /** Free what the session has on the device, and the device if it is the session's; outputs with location "gpu" live on
+   *  if it is the caller's. */
   dispose(): void;
 }
 
-export type ErrorKind = "bundle" | "device" | "input" | "closed";
+export type ErrorKind = "bundle" | "device" | "input" | "storage" | "closed";
 
+/** What a caller, a bundle or a device did wrong; any other error is a fault of this package. */
 export class ShaderloomError extends Error {
   constructor(kind: ErrorKind, message: string, options?: ErrorOptions);
+  /** "bundle": damaged, missing, or of another major version; "device": no WebGPU, too small, or lost; "input": feeds or
+   *  buffers that do not fit; "storage": no room for the cache; "closed": after `dispose()`. */
   readonly kind: ErrorKind;
 }
 

@@ -1,6 +1,6 @@
 """shaderloom.js by itself: its modules, what it exports, and the polynomials of dimensions.
 
-Covers: runtime/web/shaderloom, runtime/web/shaderloom.js.
+Covers: runtime/web/shaderloom, runtime/web/shaderloom.js, tools/web_reference.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shaderloom.runtime.plan.dimension import evaluate
+from tools.web_reference import PAGE, page
 
 RUNNER = Path(__file__).resolve().parents[2] / "runtime" / "web" / "shaderloom.js"
 
@@ -36,6 +37,17 @@ def importers(texts: dict[Path, str], pattern: str) -> dict[Path, set[Path]]:
             assert name.startswith("./")
             by_module.setdefault(path.parent / name, set()).add(path)
     return by_module
+
+
+def test_the_reference_is_that_of_the_types():
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "python -m tools.web_reference writes it"
+    types = RUNNER.with_suffix(".d.ts").read_text(encoding="utf-8")
+    for name in re.findall(r"^export (?:class|function) (\w+)", types, re.MULTILINE):
+        assert f"\n### {name}\n" in text
+    session = types.partition("interface Session {")[2].partition("\n}")[0]
+    for member in re.findall(r"^  (?:readonly )?(\w+)[?(<:]", session, re.MULTILINE):
+        assert re.search(rf"^\| `(?:readonly )?{member}\b.*` \| \S", text, re.MULTILINE), member
 
 
 def test_the_module_exports_what_its_types_declare(blank):

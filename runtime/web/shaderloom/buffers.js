@@ -13,6 +13,8 @@ export class Buffers {
   #total = 0;
   /** @type {Map<string, GPUBuffer>} */
   #buffers = new Map();
+  /** What gives back the buffers that other sessions share. @type {Map<string, () => void>} */
+  #releases = new Map();
   /** Called when a buffer takes the place of a smaller one. */
   onReplace = () => {};
 
@@ -35,13 +37,34 @@ export class Buffers {
     if (size > maxBufferSize) {
       throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
     }
+    this.#count(name, size);
+    const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
+    this.#buffers.set(name, buffer);
+    return buffer;
+  }
+
+  /** Use a buffer under a name until `release` gives it back. @param {string} name
+   *  @param {{ buffer: GPUBuffer, release: () => void }} shared @throws {ShaderloomError} "device" for more than it may have */
+  share(name, { buffer, release }) {
+    if (this.#buffers.get(name) !== buffer) {
+      this.free(name);
+      this.#count(name, buffer.size);
+    }
+    this.#buffers.set(name, buffer);
+    this.#releases.set(name, release);
+  }
+
+  /** @param {string} name */
+  isShared(name) {
+    return this.#releases.has(name);
+  }
+
+  /** @param {string} name @param {number} size */
+  #count(name, size) {
     if (this.#total + size > this.#most) {
       throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${this.#total}; maxDeviceBytes is ${this.#most}`);
     }
     this.#total += size;
-    const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
-    this.#buffers.set(name, buffer);
-    return buffer;
   }
 
   /** Return the buffer of a name, at least `bytes` large: a smaller one is replaced.
@@ -65,7 +88,7 @@ export class Buffers {
   }
 
   destroy() {
-    for (const buffer of this.#buffers.values()) buffer.destroy();
+    for (const [name, buffer] of this.#buffers) (this.#releases.get(name) ?? (() => buffer.destroy()))();
     this.#buffers.clear();
   }
 }

@@ -1,4 +1,5 @@
-/** @import { BundleSource, Manifest } from "../shaderloom.js" */
+/** @import { BundleSource, LoadOptions, Manifest } from "../shaderloom.js" */
+/** @import { ChunkCache } from "./cache.js" */
 /** @import { Source } from "./sources.js" */
 
 import { ShaderloomError } from "./errors.js";
@@ -9,38 +10,42 @@ import { damaged, Folder, RangeReader, sha256 } from "./sources.js";
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {
   #source;
+  #cache;
   /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
   signal;
 
   /** @param {Source} source @param {{ manifest: Manifest, programs?: typeof import("./programs.js") }} read
-   *  @param {AbortSignal} [signal] */
-  constructor(source, { manifest, programs }, signal) {
+   *  @param {ChunkCache} [cache] */
+  constructor(source, { manifest, programs }, cache) {
     this.#source = source;
+    this.#cache = cache;
     this.manifest = manifest;
     this.programs = programs;
-    this.signal = signal;
   }
 
   /**
    * Read and check the manifest of a bundle.
    *
-   * @param {BundleSource} from @param {AbortSignal} [signal] @param {string} [verifyKey]
-   * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle
+   * @param {BundleSource} from @param {LoadOptions} options
+   * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle, "storage" where
+   *   the page may not store
    */
-  static async open(from, signal, verifyKey) {
+  static async open(from, { signal, verifyKey, cache }) {
     if (!globalThis.crypto?.subtle) {
       throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
     }
     const isAddress = typeof from === "string" || from instanceof URL;
     const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
-    return new BundleFiles(source, await fetchManifest(source, signal, verifyKey), signal);
+    const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
+    return new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
   }
 
   /**
    * Call `use` with each chunk of a file and the chunk's offset in it, in order.
    *
    * @param {string} name @param {(chunk: Uint8Array<ArrayBuffer>, offset: number) => void | Promise<void>} use
-   * @throws {ShaderloomError} "bundle" for a file that is missing, damaged, or of another size
+   * @throws {ShaderloomError} "bundle" for a file that is missing, damaged, or of another size, "storage" where it should
+   *   be stored and has no room
    */
   async stream(name, use) {
     const record = Object.hasOwn(this.manifest.files, name) ? this.manifest.files[name] : undefined;
@@ -50,9 +55,13 @@ export class BundleFiles {
     try {
       for (const [index, hash] of hashes.entries()) {
         const offset = index * CHUNK;
-        const chunk = await reader.read(offset, Math.min(CHUNK, size - offset));
-        if ((await sha256(chunk)) !== hash) throw damaged(name);
-        if (index === hashes.length - 1) await reader.requireEnd(size);
+        let chunk = await this.#cache?.get(hash);
+        if (!chunk) {
+          chunk = await reader.read(offset, Math.min(CHUNK, size - offset));
+          if ((await sha256(chunk)) !== hash) throw damaged(name);
+          if (index === hashes.length - 1) await reader.requireEnd(size);
+          await this.#cache?.put(hash, chunk);
+        }
         await use(chunk, offset);
       }
     } finally {

@@ -19,6 +19,10 @@ export class DeviceGuard {
     });
   }
 
+  get isLost() {
+    return this.#loss !== "";
+  }
+
   /** @throws {ShaderloomError} "closed" after `dispose()`, "device" after a loss */
   check() {
     if (this.closed) throw new ShaderloomError("closed", "the session was disposed of");

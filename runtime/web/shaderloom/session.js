@@ -5,18 +5,15 @@
 /** @import { Symbols } from "./shapes.js" */
 
 import { abortable } from "./aborting.js";
-import { Buffers } from "./buffers.js";
-import { Calls, encodeRun } from "./calls.js";
-import { checkDevice, isSoftware, openDevice } from "./device.js";
+import { Attachment } from "./attachment.js";
+import { encodeRun } from "./calls.js";
+import { checkDevice, openDevice } from "./device.js";
 import { ShaderloomError } from "./errors.js";
 import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
-import { DeviceGuard } from "./guard.js";
-import { begunBuffers, OutputCopies, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
-import { Pipelines } from "./pipelines.js";
-import { Plans } from "./plans.js";
+import { begunBuffers, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { Signature } from "./signature.js";
-import { requireFewer, uploadWeights } from "./weights.js";
+import { requireFewer } from "./weights.js";
 
 /**
  * Open a bundle and upload its weights.
@@ -27,77 +24,75 @@ import { requireFewer, uploadWeights } from "./weights.js";
  * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
  *   the signal's reason once it is aborted
  */
-export const load = (source, options = {}) => abortable(open(source, options), options.signal);
-
-/** @param {api.BundleSource} source @param {api.LoadOptions} options */
-async function open(source, options) {
-  const { device: callers, software, maxWeightBytes = 2 ** 33, prepare, signal } = options;
-  const { maxDeviceBytes = maxWeightBytes + 2 ** 33 } = options;
-  signal?.throwIfAborted();
-  /** @param {api.Progress} progress */
-  const onProgress = (progress) => {
-    if (!signal?.aborted) options.onProgress?.(progress);
-  };
-  onProgress({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
-  const files = await BundleFiles.open(source, signal, options.verifyKey);
-  requireFewer(files.manifest, maxWeightBytes);
-  onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
-  signal?.throwIfAborted();
-  const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
-  const guard = new DeviceGuard(device);
-  const buffers = new Buffers(device, maxDeviceBytes);
-  const session = new Session(files, guard, buffers, {
-    device: callers, software: software ?? isSoftware(device), onProgress,
-  });
-  const stop = () => session.dispose();
-  signal?.addEventListener("abort", stop);
-  try {
-    signal?.throwIfAborted();
-    await Promise.all([uploadWeights(files, guard, buffers, onProgress), prepare && session.prepare()]);
-  } catch (error) {
-    stop();
-    throw error;
-  } finally {
-    signal?.removeEventListener("abort", stop);
-    files.signal = undefined;
-  }
-  return session;
-}
+export const load = (source, options = {}) => abortable(Session.open(source, options), options.signal);
 
 /** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order.
  *  @implements {api.Session} */
 class Session {
   #files;
-  #guard;
-  #buffers;
-  #ownsDevice;
+  #options;
   #signature;
-  #pipelines;
-  #plans;
-  #calls;
-  #copies;
-  #programs;
+  /** What is on the device; another one after `recover()`. @type {Attachment} */
+  #on;
+  /** The end of the last recovery. @type {Promise<void>} */
+  #recovered = Promise.resolve();
 
-  /** @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
-   *  @param {api.LoadOptions & { software: boolean, onProgress: (progress: api.Progress) => void }} options */
-  constructor(files, guard, buffers, { device, software, onProgress }) {
+  /** @param {BundleFiles} files @param {api.LoadOptions} options @param {Attachment} on */
+  constructor(files, options, on) {
     const { manifest } = files;
     this.manifest = manifest;
-    this.device = guard.device;
     this.inputs = manifest.inputs;
     this.outputs = manifest.outputs;
-    this.lost = guard.lost;
     this.#files = files;
-    this.#guard = guard;
-    this.#buffers = buffers;
-    this.#ownsDevice = !device;
+    this.#options = options;
+    this.#on = on;
     this.#signature = new Signature(manifest);
-    this.#pipelines = new Pipelines(files, guard);
-    this.#plans = new Plans(files, this.#pipelines, software, onProgress);
-    this.#calls = new Calls(this.device, buffers);
-    this.#copies = new OutputCopies(guard);
-    this.#programs = files.programs && new files.programs.ProgramRunner(guard, buffers, this.#calls, this.#copies, this.#plans);
     this.shapes = this.#signature.shapes;
+  }
+
+  /** @param {api.BundleSource} source @param {api.LoadOptions} options */
+  static async open(source, options) {
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const onProgress = reporter(options);
+    onProgress({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
+    const files = await BundleFiles.open(source, options);
+    requireFewer(files.manifest, options.maxWeightBytes);
+    return new Session(files, options, await attach(files, options));
+  }
+
+  get device() {
+    return this.#on.guard.device;
+  }
+
+  get lost() {
+    return this.#on.guard.lost;
+  }
+
+  /**
+   * Open a device in place of one that was lost, and load the bundle again there.
+   *
+   * @param {api.RecoverOptions} [options] `device` is needed where the one that was lost was the caller's
+   * @throws {ShaderloomError} "input" where it is missing, and as `load` does
+   */
+  recover(options = {}) {
+    const recovery = this.#recovered.then(() => this.#recover(options));
+    this.#recovered = recovery.catch(() => {});
+    return abortable(recovery, options.signal);
+  }
+
+  /** @param {api.RecoverOptions} options */
+  async #recover({ device, signal, onProgress }) {
+    if (this.#on.guard.closed) this.#on.guard.check();
+    if (!this.#on.guard.isLost) return;
+    if (this.#options.device && !device) {
+      throw new ShaderloomError("input", "the device that was lost was the caller's: recover({ device }) with another one");
+    }
+    const lost = this.#on;
+    this.#on = await attach(this.#files, { ...this.#options, device, signal, onProgress });
+    const isClosed = lost.guard.closed;
+    lost.dispose();
+    if (isClosed) this.#on.dispose();
   }
 
   /**
@@ -116,23 +111,25 @@ class Session {
   /** @param {api.Feeds} feeds @param {api.RunOptions} options @returns {Promise<Record<string, api.Tensor>>} */
   async #run(feeds, options) {
     const { outputs, inPlace, signal } = options;
+    const { guard, calls, copies } = this.#on;
+    const { device } = guard;
     signal?.throwIfAborted();
-    this.#guard.check();
+    guard.check();
     const { program, index, symbols, values } = this.#signature.match(feeds);
     if (program) return this.#runProgram(program, symbols, values, options);
     const loaded = await this.#planFor(index, symbols, values);
-    this.#guard.check();
+    guard.check();
     signal?.throwIfAborted();
     const { plan, sources } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
     const begun = inPlace ? begunBuffers(plan, values) : new Map();
-    return this.#guard.watch("a run", () => {
-      const placed = placeOutputs(this.device, wanted, options, begun);
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
-      const encoder = this.device.createCommandEncoder();
-      encodeRun(encoder, plan, symbols, calls, lookup);
-      const read = this.#copies.deliver(encoder, sources, placed, lookup);
-      this.device.queue.submit([encoder.finish()]);
+    return guard.watch("a run", () => {
+      const placed = placeOutputs(device, wanted, options, begun);
+      const bound = calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
+      const encoder = device.createCommandEncoder();
+      encodeRun(encoder, plan, symbols, bound.calls, bound.lookup);
+      const read = copies.deliver(encoder, sources, placed, bound.lookup);
+      device.queue.submit([encoder.finish()]);
       return read();
     });
   }
@@ -145,10 +142,11 @@ class Session {
    * @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does
    */
   async profile(feeds) {
-    this.#guard.check();
+    const { guard, calls } = this.#on;
+    guard.check();
     const { profileOf } = await import("./profiling.js");
     const { program, index, symbols, values } = this.#signature.match(feeds);
-    return profileOf(this.#guard, this.#calls, symbols, values, program
+    return profileOf(guard, calls, symbols, values, program
       ? (time) => this.#runProgram(program, symbols, values, { outputs: [], time })
       : () => this.#planFor(index, symbols, values));
   }
@@ -157,22 +155,19 @@ class Session {
    *  all without an index, and return them. @param {number} [index]
    *  @throws {ShaderloomError} "bundle", "device" or "closed" */
   async prepare(index) {
-    this.#guard.check();
-    const { plans, programs = [] } = this.manifest;
-    const records = [...plans.map((plan) => [plan]), ...programs.map(({ steps }) => this.#files.programs?.stagesOf(steps))];
-    const loaded = await this.#plans.load((index === undefined ? records : [records[index]]).flatMap((each) => each ?? []));
-    return loaded.map(({ plan }) => plan);
+    this.#on.guard.check();
+    return prepare(this.#files, this.#on, index);
   }
 
   /** Return the WGSL of a kernel as it is compiled. @param {api.Kernel} kernel */
   async shader(kernel) {
-    return this.#pipelines.shader(kernel);
+    return this.#on.pipelines.shader(kernel);
   }
 
   /** Return inputs and expected outputs of the manifest's samples[index].
    *  @param {number} index @returns {Promise<api.Sample>} @throws {ShaderloomError} "input" if there is none */
   async sample(index = 0) {
-    this.#guard.check();
+    this.#on.guard.check();
     const record = this.manifest.samples[index];
     if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
     const { sampleOf } = await import("./safetensors.js");
@@ -181,26 +176,63 @@ class Session {
 
   /** Free everything on the device; outputs with location "gpu" live on if the device is the caller's. */
   dispose() {
-    if (this.#guard.closed) return;
-    this.#guard.closed = true;
-    this.#buffers.destroy();
-    this.#copies.destroy();
-    this.#plans.clear();
-    if (this.#ownsDevice) this.device.destroy();
+    this.#on.dispose();
   }
 
   /** Run a program of the manifest.
    *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
    *  @param {api.RunOptions & { time?: TimeCalls }} options */
   #runProgram(program, symbols, values, options) {
-    return /** @type {ProgramRunner} */ (this.#programs).run(program, symbols, values, this.outputs, options);
+    return /** @type {ProgramRunner} */ (this.#on.programs).run(program, symbols, values, this.outputs, options);
   }
 
   /** Return the loaded plan at an index, which the feeds were matched with. @param {number} index
    *  @param {Symbols} symbols @param {Record<string, Value>} values @returns {Promise<LoadedPlan>} */
   async #planFor(index, symbols, values) {
-    const loaded = await this.#plans.get(this.manifest.plans[index]);
+    const loaded = await this.#on.plans.get(this.manifest.plans[index]);
     for (const port of loaded.plan.inputs) requireShape(port, symbols, values[port.name]);
     return loaded;
   }
+}
+
+/** Return the function that reports progress until the load is aborted. @param {api.LoadOptions} options
+ *  @returns {(progress: api.Progress) => void} */
+const reporter = ({ signal, onProgress }) => (progress) => {
+  if (!signal?.aborted) onProgress?.(progress);
+};
+
+/** Open the device that options ask for, upload the weights there, and compile what is prepared.
+ *  @param {BundleFiles} files @param {api.LoadOptions} options */
+async function attach(files, options) {
+  const { device: callers, signal } = options;
+  const { manifest } = files;
+  const { prepare: prepares = manifest.plans.length === 1 && !manifest.programs?.length } = options;
+  const onProgress = reporter(options);
+  onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
+  signal?.throwIfAborted();
+  const device = callers ? checkDevice(callers, manifest) : await openDevice(manifest);
+  const on = new Attachment(files, device, !callers, options, onProgress);
+  const stop = () => on.dispose();
+  signal?.addEventListener("abort", stop);
+  files.signal = signal;
+  try {
+    signal?.throwIfAborted();
+    await Promise.all([on.upload(onProgress), prepares && prepare(files, on)]);
+  } catch (error) {
+    stop();
+    throw error;
+  } finally {
+    signal?.removeEventListener("abort", stop);
+    files.signal = undefined;
+  }
+  return on;
+}
+
+/** Compile plans, or the stages of programs: those at an index, or all. @param {BundleFiles} files @param {Attachment} on
+ *  @param {number} [index] @returns {Promise<api.Plan[]>} */
+async function prepare({ manifest, programs: runner }, { plans }, index) {
+  const { plans: whole, programs = [] } = manifest;
+  const records = [...whole.map((plan) => [plan]), ...programs.map(({ steps }) => runner?.stagesOf(steps))];
+  const loaded = await plans.load((index === undefined ? records : [records[index]]).flatMap((each) => each ?? []));
+  return loaded.map(({ plan }) => plan);
 }

@@ -122,7 +122,11 @@ export class RangeReader {
   /** Return the next bytes, at most `most`. @param {number} most */
   async #take(most) {
     while (!this.#rest.length) {
-      const { done, value } = await /** @type {Reader} */ (this.#reader).read();
+      const { done, value } = await /** @type {Reader} */ (this.#reader).read().catch((error) => {
+        this.#signal?.throwIfAborted();
+        const reason = `breaks off after ${this.#position} bytes: ${messageOf(error)}`;
+        throw new ShaderloomError("bundle", `'${this.#name}' ${reason}`, { cause: error });
+      });
       if (done) throw new ShaderloomError("bundle", `'${this.#name}' ends after ${this.#position} bytes`);
       this.#rest = value;
     }

@@ -2,15 +2,17 @@
 /** @import { Buffers } from "./buffers.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { DeviceGuard } from "./guard.js" */
+/** @import { SharedDevice } from "./sharing.js" */
 
 import { ShaderloomError } from "./errors.js";
+import { contentsOf } from "./sharing.js";
 
 /** A range of a weights' file, and its offset in the buffer of a weight.
  *  @typedef {{ name: string, bytes: number, target: number, begin: number, end: number }} Part */
 
-/** @param {Manifest} manifest @param {number} most
+/** @param {Manifest} manifest @param {number} [most]
  *  @throws {ShaderloomError} "bundle" for weights of more than `most` bytes */
-export function requireFewer(manifest, most) {
+export function requireFewer(manifest, most = 2 ** 33) {
   const total = totalBytes(manifest);
   if (total > most) {
     throw new ShaderloomError("bundle", `the weights have ${total} bytes; maxWeightBytes is ${most}`);
@@ -21,18 +23,44 @@ export function requireFewer(manifest, most) {
 const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, { bytes }) => sum + bytes, 0);
 
 /**
- * Upload the weights of a bundle into buffers named "weight:KEY", chunk by chunk. A buffer is made when its first bytes
- * have come and their hash is right, so a manifest alone takes no memory.
+ * Upload the weights of a bundle into buffers named "weight:KEY", chunk by chunk; those that another session has on the
+ * device are shared. A buffer is made when its first bytes have come and their hash is right, so a manifest alone takes
+ * no memory.
  *
- * @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
+ * @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers @param {SharedDevice} shared
  * @param {(progress: Progress) => void} onProgress
  * @throws {ShaderloomError} "bundle" for files that are damaged, or as the guard does
  */
-export async function uploadWeights(files, guard, buffers, onProgress) {
+export async function uploadWeights(files, guard, buffers, shared, onProgress) {
+  const contents = contentsOf(files.manifest);
+  const end = await shared.announce([...contents.values()]);
+  try {
+    guard.check();
+    for (const [name, content] of contents) {
+      const weight = shared.weight(content);
+      if (weight) buffers.share(name, weight);
+    }
+    await uploadMissing(files, guard, buffers, onProgress);
+    for (const [name, content] of contents) {
+      const buffer = buffers.get(name);
+      if (!buffers.isShared(name) && buffer) {
+        const weight = shared.weight(content, buffer);
+        if (weight) buffers.share(name, weight);
+      }
+    }
+  } finally {
+    end();
+  }
+}
+
+/** @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
+ *  @param {(progress: Progress) => void} onProgress */
+async function uploadMissing(files, guard, buffers, onProgress) {
   const { queue } = guard.device;
+  const missing = partsOf(files.manifest, buffers);
   const total = totalBytes(files.manifest);
-  let done = 0;
-  for (const [file, parts] of partsOf(files.manifest)) {
+  let done = total - [...missing.values()].flat().reduce((sum, { begin, end }) => sum + end - begin, 0);
+  for (const [file, parts] of missing) {
     onProgress({ what: "weights", done, total, awaits: file });
     await files.stream(file, async (chunk, offset) => {
       await guard.watch("uploading the weights", async () => {
@@ -52,11 +80,13 @@ export async function uploadWeights(files, guard, buffers, onProgress) {
   guard.check();
 }
 
-/** Return the parts of weights by their files. @param {Manifest} manifest @returns {Map<string, Part[]>} */
-function partsOf(manifest) {
+/** Return the parts of weights that are not there by their files. @param {Manifest} manifest @param {Buffers} buffers
+ *  @returns {Map<string, Part[]>} */
+function partsOf(manifest, buffers) {
   /** @type {Map<string, Part[]>} */
   const byFile = new Map();
   for (const [key, { bytes, parts }] of Object.entries(manifest.weights)) {
+    if (buffers.get(`weight:${key}`)) continue;
     let target = 0;
     for (const { file, offset, length } of parts) {
       const ranges = byFile.get(file) ?? [];

@@ -1,0 +1,52 @@
+/** @import { LoadOptions, Progress } from "../shaderloom.js" */
+/** @import { BundleFiles } from "./files.js" */
+
+import { Buffers } from "./buffers.js";
+import { Calls } from "./calls.js";
+import { isSoftware } from "./device.js";
+import { DeviceGuard } from "./guard.js";
+import { OutputCopies } from "./outputs.js";
+import { Pipelines } from "./pipelines.js";
+import { Plans } from "./plans.js";
+import { SharedDevice } from "./sharing.js";
+import { uploadWeights } from "./weights.js";
+
+/** What a session has on a device, from its opening to `dispose()`. */
+export class Attachment {
+  #files;
+  #ownsDevice;
+  #shared;
+
+  /** @param {BundleFiles} files @param {GPUDevice} device @param {boolean} ownsDevice whether it ends with the session
+   *  @param {LoadOptions} options @param {(progress: Progress) => void} onProgress */
+  constructor(files, device, ownsDevice, options, onProgress) {
+    const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33 } = options;
+    this.#files = files;
+    this.#ownsDevice = ownsDevice;
+    this.#shared = SharedDevice.on(device);
+    this.guard = new DeviceGuard(device);
+    this.buffers = new Buffers(device, maxDeviceBytes);
+    this.pipelines = new Pipelines(files, this.guard, this.#shared);
+    this.plans = new Plans(files, this.pipelines, options.software ?? isSoftware(device), onProgress);
+    this.calls = new Calls(device, this.buffers);
+    this.copies = new OutputCopies(this.guard);
+    this.programs = files.programs
+      && new files.programs.ProgramRunner(this.guard, this.buffers, this.calls, this.copies, this.plans);
+  }
+
+  /** Upload the weights. @param {(progress: Progress) => void} onProgress */
+  upload(onProgress) {
+    return uploadWeights(this.#files, this.guard, this.buffers, this.#shared, onProgress);
+  }
+
+  /** Free everything; what is shared with other sessions stays with them. */
+  dispose() {
+    if (this.guard.closed) return;
+    this.guard.closed = true;
+    this.buffers.destroy();
+    this.copies.destroy();
+    this.plans.clear();
+    this.#shared.leave();
+    if (this.#ownsDevice) this.guard.device.destroy();
+  }
+}

@@ -1,0 +1,178 @@
+"""shaderloom.js: files in the browser's storage.
+
+Covers: runtime/web/shaderloom/cache.js.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import ClassVar
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.format import CHUNK
+from shaderloom.serve.files import content_type, runner_resources
+
+from ..support.bundles import files_of
+from .chromium import Chromium, Page
+from .conftest import EMPTY
+
+FLOATS = 2_750_000
+
+LOAD = """async (expected, options) => {
+  const { load, ShaderloomError } = await import("/shaderloom.js");
+  try {
+    const session = await load("/bundle/", { cache: true, ...options });
+    const { y } = await session.run({ x: new Float32Array([0.5]) });
+    session.dispose();
+    return y.data.length === expected && y.data.every((value, at) => value === (at % 1000) + 0.5);
+  } catch (error) {
+    return error instanceof ShaderloomError ? `${error.kind}: ${error.message}` : String(error?.stack ?? error);
+  }
+}"""
+
+
+class Server(ThreadingHTTPServer):
+    """Serves files, with ranges or without; ``sent`` counts bytes by path, ``limits`` ends an answer early."""
+
+    daemon_threads = True
+
+    def __init__(self, files: dict[str, bytes], ranges: bool) -> None:
+        self.files, self.ranges = files, ranges
+        self.sent: Counter[str] = Counter()
+        self.limits: dict[str, int] = {}
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of connections that the browser closed."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version: ClassVar[str] = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        content = self.server.files.get(path)
+        if content is None:
+            self.send_error(404)
+            return
+        begin = 0
+        asked = self.headers.get("Range")
+        if asked and self.server.ranges:
+            begin = int(asked.removeprefix("bytes=").removesuffix("-"))
+        body = content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Type", content_type(path))
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        body = body[: self.server.limits.get(path, len(body))]
+        try:
+            self.wfile.write(body)
+            self.server.sent[path] += len(body)
+        except ConnectionError:
+            pass
+        if path in self.server.limits:
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle whose weights are three chunks."""
+    path = tmp_path_factory.mktemp("large") / "b"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[{FLOATS}] y) {{ y = Add(x, w) }}'
+    )
+    table = (np.arange(FLOATS) % 1000).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "w"))
+    compile_bundle(model, path)
+    return path
+
+
+@pytest.fixture
+def served(browser: Chromium, bundle: Path, request: pytest.FixtureRequest):
+    """A page and its server; ranges are as the parameter says."""
+    files = {path: bytes(resource.read()) for path, resource in {**EMPTY, **runner_resources()}.items()}
+    files |= {f"/bundle/{name}": content for name, content in files_of(bundle).items()}
+    server = Server(files, getattr(request, "param", True))
+    with browser.open(server.url + "empty.html") as page:
+        yield page, server
+    server.shutdown()
+    server.server_close()
+
+
+WEIGHTS = "/bundle/weights-00001.safetensors"
+
+
+def load(page: Page, **options: object) -> bool | str:
+    return page.call(LOAD, FLOATS, options)
+
+
+def test_what_is_stored_is_not_fetched_again(served: tuple[Page, Server]):
+    page, server = served
+    assert load(page) is True
+    first = dict(server.sent)
+    server.sent.clear()
+    page.load(server.url + "empty.html")
+    assert load(page) is True
+    assert {path for path in server.sent if path.startswith("/bundle/")} == {
+        "/bundle/manifest.json",
+        "/bundle/manifest.sha256",
+    }
+    assert first[WEIGHTS] > 2 * CHUNK
+
+
+@pytest.mark.parametrize("served", [True, False], indirect=True, ids=["ranges", "no ranges"])
+def test_an_interrupted_load_goes_on(served: tuple[Page, Server]):
+    """The connection ends within the second chunk: the first is not used from the net again."""
+    page, server = served
+    server.limits[WEIGHTS] = CHUNK + 1_000_000
+    told = re.match(r"bundle: 'weights-00001.safetensors' breaks off after (\d+) bytes: ", str(load(page)))
+    assert told and CHUNK <= int(told[1]) <= CHUNK + 1_000_000
+    whole = len(server.files[WEIGHTS])
+    server.limits.clear()
+    server.sent.clear()
+    assert load(page) is True
+    assert server.sent[WEIGHTS] == (whole - CHUNK if server.ranges else whole)
+
+
+def test_what_was_changed_in_the_storage_is_fetched_again(served: tuple[Page, Server]):
+    page, server = served
+    assert load(page) is True
+    changed = page.evaluate("""(async () => {
+      const cache = await caches.open("shaderloom");
+      const requests = await cache.keys();
+      for (const request of requests) {
+        const bytes = new Uint8Array(await (await cache.match(request)).arrayBuffer());
+        bytes[0] ^= 1;
+        await cache.put(request, new Response(bytes));
+      }
+      return requests.length;
+    })()""")
+    server.sent.clear()
+    assert load(page) is True
+    assert changed >= 5
+    assert server.sent[WEIGHTS] == len(server.files[WEIGHTS])
+
+
+def test_a_full_storage_is_told(served: tuple[Page, Server]):
+    page, server = served
+    page.send("Storage.overrideQuotaForOrigin", {"origin": server.url.rstrip("/"), "quotaSize": 6_000_000})
+    told = str(load(page))
+    assert told.startswith("storage: the browser cannot store 4.2 MB of the bundle (")
+    assert "; this page has 4.2 MB in use" in told
+    assert 'caches.delete("shaderloom")' in told
+    assert load(page, cache=False) is True
