@@ -30,6 +30,7 @@ PARTS = {
     "models": "bench.gpu_models_part",
     "decoders": "bench.gpu_decoders_part",
     "int8": "bench.gpu_int8_part",
+    "recurrent": "bench.gpu_recurrent_part",
 }
 
 

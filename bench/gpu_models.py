@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from .quantised_models import QUANTISERS
+from .recurrent_models import recurrent, sequence
 
 Feeds = dict[str, np.ndarray]
 
@@ -21,7 +22,8 @@ SKELETONS = Path(__file__).resolve().parents[1] / "tests" / "data" / "models"
 
 @dataclass(frozen=True)
 class GpuModel:
-    """``skeleton`` is the graph's file without weights; ``torch`` is what the worker of PyTorch calls it."""
+    """``skeleton`` is the graph's file without weights, or the operator of :mod:`.recurrent_models`; ``torch`` is what
+    the worker of PyTorch calls it."""
 
     name: str
     skeleton: str
@@ -29,6 +31,7 @@ class GpuModel:
     torch: str = ""
     batch: int = 0  #: what the graph's first dimensions are changed to
     quantised: str = ""  #: "static" or "dynamic" (:mod:`bench.quantised_models`); "": float32
+    is_recurrent: bool = False
 
 
 def _pictures(batch: int) -> Callable[[], Feeds]:
@@ -85,6 +88,16 @@ INT8_MODELS = {
     )
 }
 
+#: Recurrent layers
+RECURRENT_MODELS = {
+    model.name: model
+    for model in (
+        GpuModel("LSTM 3x768, 80 steps", "LSTM", sequence, "LSTM", is_recurrent=True),
+        GpuModel("LSTM 3x768, 80 steps dynamic", "LSTM", sequence, quantised="dynamic", is_recurrent=True),
+        GpuModel("GRU 3x768, 80 steps", "GRU", sequence, "GRU", is_recurrent=True),
+    )
+}
+
 
 def fill(model: GpuModel, target: Path) -> Path:
     """Write the model with weights, with its batch size and quantised, into the folder ``target``; return the file."""
@@ -107,8 +120,11 @@ def _filled(model: GpuModel, target: Path) -> Path:
         from tests.support.weights import fill_weights
 
         target.mkdir(parents=True, exist_ok=True)
-        proto = onnx.load(SKELETONS / f"{model.skeleton}.onnx")
-        fill_weights(proto)
+        if model.is_recurrent:
+            proto = recurrent(model.skeleton)
+        else:
+            proto = onnx.load(SKELETONS / f"{model.skeleton}.onnx")
+            fill_weights(proto)
         if model.batch:
             del proto.graph.value_info[:]
             for port in (*proto.graph.input, *proto.graph.output):

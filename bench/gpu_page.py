@@ -6,7 +6,8 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,13 @@ COLUMNS = {
     ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, bound, unvalidated",
     ("gpu_torch", "device"): "PyTorch CUDA graph, tensors",
 }
+#: The same of recurrent layers
+RECURRENT_COLUMNS = {
+    ("gpu_shaderloom", "arrays"): COLUMNS["gpu_shaderloom", "arrays"],
+    ("gpu_onnxruntime_cpu", "arrays"): "onnxruntime CPU, arrays",
+    ("gpu_shaderloom", "device"): COLUMNS["gpu_shaderloom", "device"],
+    ("gpu_torch", "device"): COLUMNS["gpu_torch", "device"],
+}
 #: Workers of decoders -> the heads of their columns
 DECODER_COLUMNS = {
     "decoder_shaderloom": "Shaderloom",
@@ -36,7 +44,7 @@ its own, and they take turns. PyTorch runs the libraries' modules of the same ar
 Shaderloom's largest from onnxruntime's CPU provider over the largest output.
 
 Models of 8 bits are what onnxruntime's quantiser makes of the float32 models: static (QDQ, scales of channels) or
-dynamic.
+dynamic. Recurrent layers are three of 768 units, one sequence; onnxruntime runs them on the host's processor.
 
 Decoders have weights of 4 bits in blocks of 32, halves as activations, and caches in place; all logits are computed.
 PyTorch's weights are halves. onnxruntime copies its smallest output to the host, as it has no other way to wait.
@@ -139,19 +147,24 @@ def _decoders(measured: Measured) -> str:
     return "\n".join(["### Decoders\n", *_opening(measured), table(heads, rows), closing, *_errors(measured)])
 
 
-def _int8(measured: Measured) -> str:
-    heads = ["model", *COLUMNS.values(), "calls", "difference"]
-    rows = [_row(result) for result in measured["models"]]
-    return "\n".join(["### Models of 8 bits\n", *_opening(measured), table(heads, rows), *_errors(measured)])
+def _compared(title: str, columns: Mapping[tuple[str, str], str], measured: Measured) -> str:
+    heads = ["model", *columns.values(), "calls", "difference"]
+    rows = [_row(result, columns) for result in measured["models"]]
+    return "\n".join([f"### {title}\n", *_opening(measured), table(heads, rows), *_errors(measured)])
 
 
 #: A part of the results -> its text
-PARTS: dict[str, Callable[[Measured], str]] = {"models": _models, "decoders": _decoders, "int8": _int8}
+PARTS: dict[str, Callable[[Measured], str]] = {
+    "models": _models,
+    "decoders": _decoders,
+    "int8": partial(_compared, "Models of 8 bits", COLUMNS),
+    "recurrent": partial(_compared, "Recurrent layers", RECURRENT_COLUMNS),
+}
 
 
-def _row(result: dict[str, Any]) -> list[str]:
+def _row(result: dict[str, Any], columns: Mapping[tuple[str, str], str] = COLUMNS) -> list[str]:
     cells = []
-    for worker, mode in COLUMNS:
+    for worker, mode in columns:
         cells.append(_time(result["summary"].get(f"{worker}/{mode}")))
     calls = result["facts"].get("gpu_shaderloom", {}).get("calls", "")
     difference = result["differences"].get("gpu_shaderloom")

@@ -17,6 +17,7 @@ import pytest
 from bench import gpu_page, report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
+from bench.recurrent_models import GATES, recurrent
 from bench.runner import Result
 from bench.worker import Worker, WorkerError
 from bench.workers.protocol import Job
@@ -218,6 +219,28 @@ def decoder_results(machine: str) -> gpu_page.Results:
             "machine": machine, "date": "2026-01-02", "seconds": 3.0, "runtimes": runtimes, "models": [model],
         }
     }  # fmt: skip
+
+
+def test_recurrent_layers_stand_beside_the_hosts_processor() -> None:
+    model = {
+        "model": "LSTM",
+        "summary": {
+            "gpu_shaderloom/device": {"median": 2.0, "least": 1.5},
+            "gpu_onnxruntime_cpu/arrays": {"median": 6.0, "least": 5.5},
+        },
+        "facts": {"gpu_shaderloom": {"calls": 7}},
+        "differences": {"gpu_shaderloom": 1e-6},
+        "errors": {},
+    }
+    measured = {"machine": "Card A, 1", "date": "2026-01-02", "seconds": 3.0, "runtimes": {}, "models": [model]}
+    text = gpu_page.section({"recurrent": measured})
+    assert "### Recurrent layers" in text and "onnxruntime CPU, arrays" in text
+    assert "| LSTM | - | 6.000 (5.500) | 2.000 (1.500) | - | 7 | 1.0e-06 |" in text
+
+
+@pytest.mark.parametrize("operator", GATES)
+def test_recurrent_models_are_valid(operator: str) -> None:
+    onnx.checker.check_model(recurrent(operator), full_check=True)
 
 
 def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:

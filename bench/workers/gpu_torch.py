@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.recurrent_models import LAYERS, UNITS
 from bench.workers.turns import OpenedRuntime, serve
 
 
@@ -65,6 +66,8 @@ def _module(torch: Any, name: str) -> Any:
         for _ in range(4):
             layers += [torch.nn.Linear(4096, 4096), torch.nn.GELU()]
         return torch.nn.Sequential(*layers)
+    if name in ("LSTM", "GRU"):
+        return getattr(torch.nn, name)(UNITS, UNITS, LAYERS)
     if name == "bert_base":
         import transformers
 
