@@ -220,22 +220,26 @@ class _Division:
         def number(value: int) -> Value:
             return builder.scalar(value, indices)
 
+        def limited(index: Value, start: int, stop: int) -> Value:
+            """Return the index in a part.  A selection clamps what it reads; known indices must be in range."""
+            index = builder.op("Sub", index, number(start)) if start else index
+            if index.static_value is None:
+                return index
+            index = builder.op("Maximum", index, number(0), domain="loom")
+            return builder.op("Minimum", index, number(stop - start - 1), domain="loom")
+
         def build(spans: Sequence[tuple[int, int]]) -> Value:
-            size = ix.number(data.shape[axis])
             negative = builder.op("Less", indices, number(0))
-            index = builder.op("Where", negative, builder.op("Add", indices, number(size)), indices)
-            result: Value | None = None
-            for start, stop in spans:
-                inside = builder.op("Maximum", builder.op("Sub", index, number(start)), number(0), domain="loom")
-                inside = builder.op("Minimum", inside, number(stop - start - 1), domain="loom")
-                rows = builder.op("Gather", self._part(data, axis, start, stop), inside, axis=axis)
-                if result is None:
-                    result = rows
-                    continue
-                follows = builder.op("GreaterOrEqual", index, number(start))
-                follows = view(builder, follows, (*indices.shape, *(1,) * (data.rank - axis - 1)))
-                result = builder.op("Where", follows, rows, result)
-            assert result is not None, "there are parts"
+            wrapped = builder.op("Add", indices, number(ix.number(data.shape[axis])))
+            index = builder.op("Where", negative, wrapped, indices)
+            index = builder.op("Maximum", index, number(0), domain="loom")
+            row = view(builder, index, (*indices.shape, *(1,) * (data.rank - axis - 1)))
+            parts = [
+                builder.op("Gather", self._part(data, axis, *span), limited(index, *span), axis=axis) for span in spans
+            ]
+            result = parts[0]
+            for part, (start, _) in zip(parts[1:], spans[1:], strict=True):
+                result = builder.op("Where", builder.op("GreaterOrEqual", row, number(start)), part, result)
             return result
 
         return self._split(node, [(data, RowAxis(axis))], data.shape[axis], build)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from ..plan.device_profile import DeviceProfile
 from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, padded_bytes
-from ..plan.errors import LimitError, UnsupportedError
+from ..plan.errors import DeviceLimitError, UnsupportedError
 from ..plan.plan import Plan
 from ..plan.record import record
 from .dispatch import describe
@@ -39,7 +39,7 @@ def check_limits(plan: Plan, profile: DeviceProfile) -> None:
     """Raise an error that names the kernel and the limit, or the feature, that a device of this profile lacks."""
     for need in needs(plan):
         if need.amount > profile.limit(need.limit):
-            raise LimitError(
+            raise DeviceLimitError(
                 f"{need.subject} needs {need.limit} of {need.amount:,}; "
                 f"devices of the target have {profile.limit(need.limit):,}"
             )

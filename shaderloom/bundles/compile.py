@@ -17,12 +17,13 @@ from ..model.feeds import Dynamic, ShapeKey, complete_shapes, shape_key
 from ..model.header import ModelHeader, node_arg
 from ..model.model import Model
 from ..model.random_inputs import random_array
+from ..runtime.bundle.format import web_limit
 from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.signing import Key, read_private_key
 from ..runtime.bundle.writer import BundleWriter
 from ..runtime.execution.requirements import check_limits, requirements
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
-from ..runtime.plan.errors import InputError, NotKnownError, UnsupportedError
+from ..runtime.plan.errors import DeviceLimitError, InputError, NotKnownError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
@@ -45,6 +46,9 @@ NATIVE = DeviceProfile(
     {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
 )
 
+#: The way out where a limit of the target is too small
+_RAISE = "compile for smaller shapes, or for devices that allow more: limits={...}, or another target"
+
 TARGETS = ("web", "web-software", "native", "this-device")
 
 Shapes = Mapping[str, Sequence[int]]
@@ -66,6 +70,7 @@ def compile_bundle(
     dynamic: Dynamic | str | None = None,
     ranges: Dynamic | None = None,
     target: str = "web",
+    limits: Mapping[str, int] | None = None,
     software: bool | None = None,
     as_zip: bool = False,
     sample: bool = False,
@@ -79,10 +84,11 @@ def compile_bundle(
     """Write a bundle of ``model`` to ``path``.
 
     ``shapes`` has the input shapes of each shape key; inputs that one does not name keep the shape that the model
-    declares.  ``target`` is one of :data:`TARGETS`.  ``software`` adds to each plan one with kernels for adapters that
-    compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample`` runs
-    the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and keeps
-    inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.
+    declares.  ``target`` is one of :data:`TARGETS`; ``limits`` replaces limits of its devices, by WebGPU's names
+    (``maxBufferSize``): the bundle may ask for as much.  ``software`` adds to each plan one with kernels for adapters
+    that compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample``
+    runs the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and
+    keeps inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.
 
     A model that is no single plan becomes a program: its stages are compiled for ``ranges`` of the integers that a run
     reads, by the names of their values, (low, high) each; without one for 0 to the most that is possible or that fits
@@ -98,7 +104,7 @@ def compile_bundle(
     """
     report = progress or (lambda what, done, total: None)
     private_key = None if sign_key is None else read_private_key(sign_key)
-    compiled_for = _profile(target, device)
+    compiled_for = _limited(_profile(target, device), limits or {})
     if software is None:
         software = target in ("web", "native")
     chosen = {**(options or {}), **({} if precision == "float32" else {"precision": precision})}
@@ -140,6 +146,17 @@ def _profile(target: str, device: Any) -> DeviceProfile:
 
         return open_device(device).profile
     raise InputError(f"there is no target '{target}'", hint=f"the targets are {', '.join(TARGETS)}")
+
+
+def _limited(profile: DeviceProfile, limits: Mapping[str, int]) -> DeviceProfile:
+    """Return the profile with other limits."""
+    names = {web_limit(name): name for name in WEB_LIMITS if name.startswith("max-")}
+    for name, value in limits.items():
+        if name not in names:
+            raise InputError(f"'{name}' is no limit of a device", hint=f"the limits are {', '.join(names)}")
+        if not 0 < value < 1 << 53:
+            raise InputError(f"{name} cannot be {value:,}", hint="give a positive number")
+    return replace(profile, limits={**profile.limits, **{names[name]: value for name, value in limits.items()}})
 
 
 def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
@@ -203,8 +220,12 @@ class _Bundled:
         from ..compiler.driver import compile_unit
 
         compilation = replace(self._model.compilation(profile), keep_weight=self._writer.add_weight, limits=limits)
-        plan = compile_unit(unit, compilation).plan
-        check_limits(plan, profile)
+        try:
+            plan = compile_unit(unit, compilation).plan
+            check_limits(plan, profile)
+        except DeviceLimitError as error:
+            error.hint = error.hint or _RAISE
+            raise
         return plan
 
 

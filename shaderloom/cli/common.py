@@ -15,6 +15,7 @@ from .terminal import echo_json
 _SPOKEN = {
     "providers=['wgpu', 'cpu']": "--providers wgpu,cpu",
     "providers=['cpu']": "--providers cpu",
+    "limits={...}": "--limits NAME=SIZE",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
     InputError.remedy: "--input gives the values of an input, --shape its shape",
 }
@@ -115,6 +116,14 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
 def count_text(count: int, noun: str) -> str:
     """Format a count with its noun: ``1 plan``, ``2 plans``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """Parse a number with one of the binary units KiB, MiB and GiB, or none; raise :class:`InputError` for others."""
+    size = re.fullmatch(r"(\d{1,18})(KiB|MiB|GiB)?", text)
+    if size is None:
+        raise InputError(f"{option} wants a size, not '{text}'", hint="write it like 1GiB, or in bytes")
+    return int(size[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[size[2]]
 
 
 def format_bytes(size: int) -> str:

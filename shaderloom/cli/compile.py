@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..runtime.bundle.format import web_limit
+from ..runtime.plan.device_profile import WEB_LIMITS
 from ..runtime.plan.errors import InputError
 from .command import as_command
 from .common import (
     count_text,
     format_bytes,
+    parse_bytes,
     parse_dynamic,
     parse_pairs,
     parse_ranges,
@@ -56,6 +59,15 @@ class BundleOptions(OptionGroup):
             "Default: for web and native.",
         ),
     ] = None
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limits",
+            metavar="NAME=SIZE",
+            help="Limit of the target's devices, such as maxBufferSize=1GiB, which the bundle asks for as far as it "
+            "needs it; repeatable.",
+        ),
+    ] = None
     as_zip: Annotated[bool, typer.Option("--zip", help="Write one file instead of a folder.")] = False
     sample: Annotated[
         bool, typer.Option("--sample", help="Run on this machine and store inputs and outputs as a self-test.")
@@ -64,6 +76,12 @@ class BundleOptions(OptionGroup):
         Path | None,
         typer.Option("--sign", metavar="KEY.pem", help="Sign the bundle with this private Ed25519 key."),
     ] = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of ``compile_bundle``."""
+        sizes = parse_pairs(self.limits, "--limits").items()
+        return {**asdict(self), "limits": {name: parse_bytes(size, "--limits") for name, size in sizes}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +155,8 @@ def command(
       shaderloom compile squeezenet.onnx --page public
 
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
+
+      shaderloom compile net.onnx -o net.shaderbundle --limits maxStorageBufferBindingSize=256MiB
     """
     from ..bundles.compile import compile_bundle
 
@@ -153,7 +173,7 @@ def command(
             device=device,
             options=storage.storage,
             progress=report,
-            **asdict(bundle),
+            **bundle.arguments,
         )
     summary = _summary(target, manifest)
     note = None if place.page is None else _write_page(place.page, manifest, target, summary)
@@ -176,7 +196,7 @@ def _write_page(page: Path, manifest: Manifest, target: Path, summary: dict[str,
 
 
 def _print(summary: Mapping[str, Any], manifest: Manifest) -> None:
-    """Print a line of a bundle's summary, and one for each range of its programs."""
+    """Print a line of a bundle's summary, what it asks of devices, and one for each range of its programs."""
     plans = count_text(len(manifest.plan_keys), "plan")
     if manifest.programs:
         plans = f"{count_text(len(manifest.programs), 'program')} of {plans}"
@@ -185,6 +205,8 @@ def _print(summary: Mapping[str, Any], manifest: Manifest) -> None:
         f"{count_text(summary['weights'], 'weight')} "
         f"({format_bytes(summary['weight_bytes'])}), {format_bytes(summary['bytes'])} in all"
     )
+    if larger := {name: amount for name, amount in manifest.limits.items() if amount > WEB_LIMITS.get(name, amount)}:
+        echo("  asks for " + ", ".join(f"{web_limit(name)} of {amount:,}" for name, amount in larger.items()))
     for program in manifest.programs:
         for name, sizes in program.ranges.items():
             echo(f"  {name}: {sizes}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,65 +16,12 @@ from shaderloom.runtime.plan.errors import DeviceLimitError
 from shaderloom.runtime.plan.plan import Plan
 
 from ...support.comparison import reference, relative_error
-from ...support.kernels import make_model
+from ...support.large_weights import Model, bytes_of, floats, indices, made, packed, tied
 from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 
 node = helper.make_node
-RNG = np.random.default_rng(3)
 BINDING = "max-storage-buffer-binding-size"
-
-Model = tuple[onnx.ModelProto, dict[str, np.ndarray]]
-
-
-def floats(*shape: int, dtype: str = "float32") -> np.ndarray:
-    return RNG.standard_normal(shape).astype(dtype)
-
-
-def bytes_of(*shape: int, dtype: str = "uint8") -> np.ndarray:
-    info = np.iinfo(dtype)
-    return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
-
-
-def made(nodes, feeds: Mapping[str, np.ndarray], output: str = "y", **constants: np.ndarray) -> Model:
-    model = make_model(nodes, feeds, [output], constants=constants)
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    return model, dict(feeds)
-
-
-def indices(rows: int, *shape: int) -> np.ndarray:
-    """Rows from both ends, at the borders of parts, and counted from the end."""
-    drawn = RNG.integers(-rows, rows, shape)
-    drawn.reshape(-1)[:4] = [0, rows - 1, -1, -rows][: drawn.size]
-    return drawn
-
-
-def tied(rows: int, length: int = 5, *, dtype: str = "float32") -> Model:
-    nodes = [
-        node("Gather", ["w", "i"], ["e"]),
-        node("Transpose", ["w"], ["t"], perm=[1, 0]),
-        node("MatMul", ["e", "t"], ["y"]),
-    ]
-    return made(nodes, {"i": indices(rows, 1, length)}, w=floats(rows, 38, dtype=dtype))
-
-
-def packed(rows: int, length: int = 2, *, bits: int = 4, zeros: bool = False) -> Model:
-    """A tied embedding of packed codes."""
-    size, block = 64, 32
-    constants = {"c": bytes_of(rows, size // block, block * bits // 8), "s": floats(rows, size // block) / 8}
-    row_bytes = size * bits // 8
-    inputs = ["s"]
-    if zeros:
-        constants["z"] = bytes_of(rows, -(-size // block * bits // 8))
-        inputs.append("z")
-    constants["shape"] = np.array([rows, row_bytes])
-    nodes = [
-        node("Reshape", ["c", "shape"], ["f"]),
-        node("GatherBlockQuantized", ["f", "i", *inputs], ["e"], domain="com.microsoft", bits=bits, block_size=block),
-        node("MatMulNBits", ["e", "c", *inputs], ["y"], domain="com.microsoft", K=size, N=rows, block_size=block,
-             bits=bits),
-    ]  # fmt: skip
-    return made(nodes, {"i": indices(rows, length, 1)}, **constants)
 
 
 def dequantised(shape: tuple[int, int], axis: int, *, block: int = 0, transposed: bool = False) -> Model:
@@ -180,6 +126,14 @@ def test_a_tied_embedding_shares_its_parts(device, build):
     plan = compile_for(model, feeds, limited(device.profile, 1 << 15))
     total = sum(weight.bytes for weight in plan.weights)
     assert total <= 1.02 * sum(weight.bytes for weight in whole.weights)
+
+
+def test_indices_out_of_range_are_clamped_as_without_parts(device):
+    model, feeds = made(
+        [node("Gather", ["w", "i"], ["y"])], {"i": np.array([-5000, 5000, -702, 701])}, w=floats(701, 17)
+    )
+    whole, parts = (compile_for(model, feeds, limited(device.profile, limit)) for limit in (1 << 20, 1 << 13))
+    np.testing.assert_array_equal(*(run_plan(device, plan, model, feeds)[0] for plan in (whole, parts)))
 
 
 def test_half_precision_reads_the_constants_in_parts(device):
