@@ -110,6 +110,8 @@ class ImportedModel:
 
     #: operands whose indices an output tells the ranges of (:mod:`.checked_indices`)
     checked: tuple[CheckedOperand, ...] = ()
+    #: nodes in bodies whose indices it tells nothing about, where it was asked for
+    unchecked: tuple[str, ...] = ()
 
     @cached_property
     def declares_halves(self) -> bool:

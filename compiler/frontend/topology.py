@@ -11,11 +11,16 @@ from .messages import GraphProto, NodeProto
 def names_read(node: NodeProto) -> Iterator[str]:
     """Yield every name that a node reads, including (a superset of) the names its nested graphs capture."""
     yield from (name for name in node.input if name)
+    for graph in graphs_of(node):
+        yield from _names_in(graph)
+
+
+def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs among the attributes of a node: the bodies of a loop or of a branch."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            yield from _names_in(attribute.g)
-        for graph in attribute.graphs:
-            yield from _names_in(graph)
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _names_in(graph: GraphProto) -> Iterator[str]:

@@ -55,6 +55,7 @@ class ModelHeader:
     files: Mapping[str, FileState]  #: by path relative to the model's folder; "" is the model itself
     refused: int = 0  #: number of nodes, inputs and constants that no device supports
     checked: tuple[CheckedOperand, ...] = ()  #: operands whose indices the last output tells the ranges of
+    unchecked: tuple[str, ...] = ()  #: nodes in bodies whose indices were to be checked and are not
     moved: tuple[str, ...] = ()  #: outputs whose elements are those of inputs and constants, bit for bit
 
     @cached_property
@@ -83,6 +84,7 @@ class ModelHeader:
             + len(model.graph.foreign)
             + sum(port.refusal is not None for port in (*model.graph.inputs, *model.graph.outputs)),
             checked=model.checked,
+            unchecked=model.unchecked,
             moved=tuple(sorted(model.moved_outputs)),
         )
 
@@ -102,6 +104,7 @@ class ModelHeader:
                 files={name: FileState(**state) for name, state in data["files"].items()},
                 refused=int(data["refused"]),
                 checked=tuple(CheckedOperand(**each) for each in data["checked"]),
+                unchecked=tuple(data["unchecked"]),
                 moved=tuple(data["moved"]),
             )
         except (KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""The option ``check_indices``: a run fails if an index of it was out of range."""
+"""The option ``check_indices``: a run fails if an index of it was out of range; opening warns of those left out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..notices import notify
 from ..runtime.plan.checked_operand import CheckedOperand
 from ..runtime.plan.errors import RunError
 
@@ -25,4 +26,15 @@ def check_ranges(operands: Sequence[CheckedOperand], ranges: np.ndarray) -> None
             f"the inclusive range [{least},{size - 1}] (input {operand.position})",
             tensor=operand.tensor,
             hint="'shaderloom check' tells where in the tensor it is",
+        )
+
+
+def warn_of_unchecked(nodes: Sequence[str], severity: int) -> None:
+    """Warn that indices of ``nodes`` are clamped all the same; of many nodes it names the first."""
+    if nodes:
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        notify(
+            f"check_indices does not reach {nodes[0]}{more}: indices there are clamped on the device; "
+            "providers=['cpu'] checks them, and 'shaderloom check' finds what they change",
+            severity=severity,
         )

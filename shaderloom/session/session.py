@@ -36,7 +36,7 @@ from ..runtime.plan.checked_operand import INDEX_RANGES
 from ..runtime.plan.errors import ClosedError, InputError, PicklingError, RunError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
 from ..runtime.plan.plan import Plan
-from .index_guard import check_ranges
+from .index_guard import check_ranges, warn_of_unchecked
 from .opening_device import OpeningDevice, warn_of_software
 from .ort_session import OrtSession
 from .provider_chain import ProviderChain
@@ -202,6 +202,7 @@ class InferenceSession(OrtSession):
     ) -> None:
         self._header = header.public
         self._checked = header.checked
+        warn_of_unchecked(header.unchecked, options.log_severity_level)
         self._providers = providers
         self._session_options = options
         self._output_names = [port.name for port in self._header.outputs]
