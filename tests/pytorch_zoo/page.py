@@ -15,7 +15,7 @@ PAGE: Path = ROOT / "docs" / "guide" / "pytorch-models.md"
 #: As in :mod:`.comparing`, which needs PyTorch
 TOLERANCE = 1e-4
 #: Headings of the columns of times
-RUNTIMES = {"eager": "eager", "inductor": "`inductor`", "session": "here"}
+RUNTIMES = {"eager": "eager", "inductor": "`inductor`", "session": "Shaderloom"}
 
 HEAD = f"""# PyTorch's models
 
@@ -86,11 +86,12 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
 def _what_was_timed(runtimes: Sequence[str]) -> str:
     if not runtimes:
         return "Times were not measured."
-    where = (
-        "tensors on the host"
-        if "inductor" in runtimes
-        else "eager PyTorch on CUDA, tensors on the GPU (of models that are no session on the host)"
-    )
+    if "inductor" in runtimes:
+        where = "tensors on the host"
+    else:
+        where = (
+            "eager PyTorch on CUDA without TensorFloat-32, tensors on the GPU (of models without a session on the host)"
+        )
     return f"Times are milliseconds of a call, {where}: medians of rounds in which all run in turns."
 
 

@@ -50,8 +50,10 @@ def time_on_host(example: Example, quiet: AbstractContextManager[Any], device: A
 def time_on_gpu(example: Example, quiet: AbstractContextManager[Any], device: Any = None) -> Times:
     """Time calls with tensors on the GPU, whose results stay there: of PyTorch's CUDA, and of the session's device.
 
-    A model that is no session is compiled, and its tensors are on the host.
+    Both compute in float32: PyTorch's convolutions would take TensorFloat-32.  A model that is no session is compiled,
+    and its tensors are on the host.
     """
+    torch.backends.cudnn.allow_tf32 = False
     session = _session(example, device, preferred_output_location="gpu-buffer")
     compiled = _compiled(example, device) if session is None else None
 
