@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.ir.graph import Value
 from ..compiler.options import DEFAULT_LIMITS, Limits
 from ..compiler.passes.lowering import CompilationUnit
 from ..compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
@@ -54,6 +55,9 @@ UPPER_BOUNDS = (4096, 1024, 256, 64)
 #: Stages of a program, those of all branches counted
 MOST_STAGES = 256
 
+#: Operators whose results have the elements of their first operand, in the same order, if both are integers
+_VIEWS = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Cast"})
+
 #: The origin of nodes that store results which no node of the file computes in a step
 _NOWHERE = Origin("main", 0, "Identity")
 
@@ -82,6 +86,7 @@ class ProgramCompiler:
         self._declared = dict(ranges)
         self._ranges: dict[str, SizeRange] = {}  #: of the symbols that are read
         self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
+        self._sources: dict[str, str] = {}  #: of integers in another shape or type, whose elements they are
         self._parts: Parts = {}
         self._stages = 0
         self._ends: dict[str, list[Values]] = {}  #: what is known of the values where a block ends, for each branch
@@ -223,13 +228,16 @@ class ProgramCompiler:
                 origin=origin,
                 tensor=name,
             )
-        if name not in self._reads:
-            self._reads[name] = self._new_symbols(state, values, reached, name, count)
-        symbols = self._reads[name]
+        source = self._source(name)
+        if source not in self._reads:
+            self._reads[source] = self._new_symbols(state, values, reached, name, count)
+        symbols = self._reads[source]
+        same = [other for other in values if self._source(other) == source and values[other].static_value is None]
 
         def follow() -> tuple[Step, ...]:
-            integers = _integers(value, {symbol: self._ranges[symbol] for symbol in symbols})
-            return (ReadStep(name, symbols), *self._steps(state, {**values, name: integers}))
+            ranges = {symbol: self._ranges[symbol] for symbol in symbols}
+            integers = {other: _integers(values[other], ranges) for other in same}
+            return (ReadStep(name, symbols), *self._steps(state, {**values, **integers}))
 
         return self._within_ranges(symbols, _tries(_most_elements(readers, reached)), follow)
 
@@ -276,7 +284,7 @@ class ProgramCompiler:
         Otherwise that of the value, or of what an operator gives whose elements are counted.
         """
         counted = [item.outputs[0] for item in reached.split if name in self._parts_outputs(item)]
-        base = counted[0] if counted else name
+        base = counted[0] if counted else self._source(name)
         symbols = [base if count == 1 else f"{base}[{position}]" for position in range(count)]
         value = values[name]
         trial = _integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[0]) for symbol in symbols})
@@ -293,6 +301,10 @@ class ProgramCompiler:
         while taken.intersection(symbols):
             symbols = [f"{symbol} read" if symbol in taken else symbol for symbol in symbols]
         return tuple(symbols)
+
+    def _source(self, name: str) -> str:
+        """Return the value whose elements those of ``name`` are, in the same order."""
+        return self._sources.get(name, name)
 
     def _parts_outputs(self, item: PendingNode) -> set[str]:
         """Return the names of what the parts of a split node compute."""
@@ -321,6 +333,9 @@ class ProgramCompiler:
             declared[name] = value.dtype
             if not is_compiled_in or name in results:
                 outputs.append(name)
+        for item in reached.done:
+            if _is_integer_view(item, reached.values):
+                self._sources[item.outputs[0]] = self._source(item.inputs[0])
         behind = state.block.state(tuple(reached.pending), frozenset())
         if not outputs:
             return [], behind, following
@@ -383,6 +398,14 @@ def _is_alias(item: PendingNode, values: Values) -> bool:
         return False
     value = values.get(item.inputs[0])
     return value is not None and value.static_value is None
+
+
+def _is_integer_view(item: PendingNode, values: Mapping[str, Value]) -> bool:
+    """Return whether a node gives integers another shape or type."""
+    if item.node.op not in _VIEWS or item.node.domain or not {item.inputs[0], item.outputs[0]} <= values.keys():
+        return False
+    dtypes = [values[name].dtype for name in (item.inputs[0], item.outputs[0])]
+    return all(dtype is not None and dtype is not BOOL and not dtype.is_float for dtype in dtypes)
 
 
 def _without(state: State, items: Sequence[PendingNode]) -> State:

@@ -153,6 +153,25 @@ def test_the_length_of_speech(both):
         assert_alike(sessions, {"durations": durations, "sounds": numbers(9, 6)})
 
 
+def test_an_integer_in_two_shapes_is_one_integer(both):
+    """What is read as a scalar and as a vector, or in another type, has one symbol, so that sizes of both agree."""
+    sessions = both(
+        """g (int64[t] d, float[1, 3] x) => (float[n, 3] y)
+        <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}> {
+            total = ReduceSum<keepdims = 0>(d)  a = Unsqueeze(total, axis)  b = Squeeze(a)
+            blank = ConstantOfShape<value = float[1] {1}>(a)  steps = Range(zero, b, one)  wave = Cast<to = 1>(steps)
+            sum = Add(blank, wave)  column = Unsqueeze(sum, column1)  y = Mul(column, x)
+            column1 = Constant<value = int64[1] {1}>() }""",
+        {"d": (4,)},
+        ranges={"total": (0, 60)},
+    )
+    program = program_of(sessions[0])
+    assert [type(step) for step in program.steps] == [StageStep, ReadStep, StageStep]
+    assert list(program.ranges) == ["total"]
+    for high in (1, 4, 15):
+        assert_alike(sessions, {"d": np.random.default_rng(high).integers(0, high, 4), "x": numbers(1, 3)})
+
+
 def test_dynamic_dimensions_beside_what_is_read(both):
     sessions = both(SPEECH, {"durations": (9,), "sounds": (9, 6)}, dynamic={"t": (1, 40)})
     for size in (1, 9, 40):
