@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.plan.errors import InternalError
+from ..codegen.emitter import packed_words
 from ..codegen.spec import Hook
 from ..ir.coordinates import Sizes, broadcast_coordinates
 from ..ir.graph import Node, Shape, Value
@@ -39,7 +40,14 @@ from ..symbolic.expr import Expr
 from ..symbolic.lanes import LANES
 from ..symbolic.polynomial import Dim
 from ..tuning import attention_tiles
-from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, RowAttention, StreamAttention, TileAttention
+from ..tuning.attention_tiles import (
+    FEW_ROWS,
+    AttentionProblem,
+    BlockAttention,
+    RowAttention,
+    StreamAttention,
+    TileAttention,
+)
 from ..tuning.config_choice import problem_key
 from .attention_scores import find_scores, product_coordinates
 from .attention_update import NewRows, find_new_rows
@@ -76,7 +84,7 @@ def _build(context: GroupContext) -> BuiltKernel:
     vectors = hooks.key_vectors, hooks.value_vectors
     dims = {"m": hooks.m_size, **hooks.new_dims, "n": hooks.n_size, "chunk": ix.ceildiv(hooks.n_size, hooks.parts)}
     flops = ix.product([2, hooks.batch_size, hooks.m_size, hooks.n_size, hooks.key_size + hooks.value_size])
-    if not isinstance(tile, TileAttention):
+    if isinstance(tile, (RowAttention, StreamAttention)):
         is_row = isinstance(tile, RowAttention)
         return context.built(
             Draft(
@@ -94,18 +102,21 @@ def _build(context: GroupContext) -> BuiltKernel:
                 parameters={**hooks.parameters, **hooks.row_parameters(tile)},
             )
         )
+    is_block = isinstance(tile, BlockAttention)
+    blocks = ix.ceildiv(hooks.m_size, tile.queries)
     return context.built(
         Draft(
-            "attention_tile",
+            "attention_block" if is_block else "attention_tile",
             tile,
             hooks.all(tile),
-            dims=dims,
+            dims={**dims, "blocks": blocks} if is_block else dims,
             workgroup=(tile.threads, 1, 1),
-            grid=(ix.ceildiv(hooks.m_size, tile.queries), hooks.batch_size, 1),
+            grid=(blocks, hooks.batch_size, 1),
             workgroup_bytes=tile.workgroup_bytes(*vectors),
             rounds=hooks.rounds(tile),
             calls=2 * upper_bound(hooks.n_size),
             flops=flops,
+            features=("subgroup",) if is_block else (),
             parameters=hooks.parameters,
         )
     )
@@ -145,7 +156,8 @@ class AttentionHooks:
         """Return the sizes for tuning, of a kernel that writes ``new`` rows to caches."""
         batch, m, n = (ix.bounds(size)[1] for size in (self.batch_size, self.m_size, self.n_size))
         groups, element = self.node.attributes.groups, self.node.operand(1).dtype.itemsize
-        return AttentionProblem(batch, m, n, self.key_size, self.value_size, groups, element, new)
+        packed = self.key_size > 0 and all(_is_halves(hook.result) for hook in (self._load_k(), self._load_v()))
+        return AttentionProblem(batch, m, n, self.key_size, self.value_size, groups, element, new, packed)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -179,14 +191,14 @@ class AttentionHooks:
     def rounds(self, tile: attention_tiles.AttentionTile) -> int:
         """Return the trip count of a thread's loops."""
         keys = upper_bound(ix.ceildiv(self.n_size, self.parts))
-        if isinstance(tile, TileAttention):
+        if isinstance(tile, (TileAttention, BlockAttention)):
             copies = (tile.queries + 2 * -(-keys // tile.keys) * tile.keys) * max(self.key_vectors, self.value_vectors)
             return copies // tile.threads + -(-keys // tile.keys) * (3 + self.key_vectors + 2 * tile.keys)
         new = upper_bound(self.new_dims.get("new", 0))
         first = sum(-(-new * vectors // tile.threads) for vectors in (self.key_vectors, self.value_vectors))
         first += tile.rows * -(-self.key_vectors // tile.threads)
         if isinstance(tile, StreamAttention):
-            return first + -(-keys // tile.tile_keys) + tile.rows * 3 * tile.teams
+            return first + -(-keys // tile.tile_keys) + -(-new // tile.teams) + tile.rows * 3 * tile.teams
         slices = max(tile.threads // self.value_vectors, 1)
         highest = tile.rows * (tile.tile_keys if tile.pieces == 1 else 1 + tile.tile_keys // tile.pieces)
         trips = 1 + 2 * -(-tile.tile_keys // tile.threads) + highest + -(-tile.tile_keys // slices)
@@ -194,9 +206,8 @@ class AttentionHooks:
 
     def all(self, tile: attention_tiles.AttentionTile) -> list[Hook]:
         hooks = self._all()
-        if isinstance(tile, StreamAttention) or (
-            isinstance(tile, RowAttention) and tile.ahead
-        ):  # what waits in registers stays packed
+        waits = isinstance(tile, StreamAttention) or (isinstance(tile, RowAttention) and tile.ahead)
+        if waits or (isinstance(tile, BlockAttention) and tile.packed):  # what waits is as it is in memory
             hooks = [replace(hook, held=hook.name in ("load_k", "load_v")) for hook in hooks]
         return hooks
 
@@ -313,6 +324,12 @@ class AttentionHooks:
         inside = None if self.stores_whole_vectors else ex.in_range(self.stored[-1], 0, self.value_size)
         stores = self.context.results.stores(self.stored, ex.register("value", "f32"), inside)
         return Hook("store", ("batch", "m", "step"), LANES, (("value", VECTOR),), None, stores)
+
+
+def _is_halves(value: Expr | None) -> bool:
+    """Return whether four neighbours are read from two words as they are."""
+    words = None if value is None or value.op != "load" else packed_words(value)
+    return words is not None and words[0] == "vec2<u32>"
 
 
 def _padded(value: Expr, inside: Expr | None) -> Expr:

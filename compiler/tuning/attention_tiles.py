@@ -20,6 +20,10 @@ _ACROSS, _OWN_VECTORS = 8, 2
 _FETCHED_VECTORS = 8
 #: Queries that teams of threads have, at most: they keep a sum for each
 _STREAM_ROWS = 4
+#: Vectors of a key that each of their threads has, best: with more, fewer workgroups have registers
+_STREAM_VECTORS = 2
+#: Workgroups that read long caches, for each that keeps a device busy
+_LONG_WORKGROUPS = 4
 #: Bytes of keys and values, counted once for each query, that a GPU's cache delivers in less time than a shared
 #: workgroup takes to compute with them
 _CACHED_BYTES = 16 << 20
@@ -115,7 +119,8 @@ class StreamAttention:
     at a time.
 
     The threads of a team are neighbours in a subgroup; each has every ``across``-th vector of a key and of a value.
-    ``merged`` neighbouring teams are in one subgroup, too.
+    ``merged`` neighbouring teams are in one subgroup, too.  ``ahead``: the next keys and values are fetched before
+    these are attended.
     """
 
     threads: int
@@ -123,6 +128,7 @@ class StreamAttention:
     across: int
     keys: int
     merged: int = 1
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         if self.threads & (self.threads - 1) or not 8 <= self.threads <= 256:
@@ -158,7 +164,51 @@ class StreamAttention:
         return 16 * (self.rows * key_vectors + ends * value_vectors + self.threads) + 8 * ends + 8
 
 
-AttentionTile = TileAttention | RowAttention | StreamAttention
+@record
+class BlockAttention:
+    """A workgroup has ``rows * down`` queries and walks the keys in tiles of four for each of ``across`` threads.
+
+    These are neighbours in a subgroup and share ``rows`` queries: each computes the scores of its keys, then every
+    ``across``-th vector of the result.  Queries, the powers of a tile and its keys (then values) are in workgroup
+    memory; the latter ``packed``, as halves.
+    """
+
+    rows: int
+    across: int
+    down: int
+    packed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.across & (self.across - 1) or not 2 <= self.across <= 32:
+            raise ValueError(f"{self.across} threads share a query")
+        if not 1 <= self.rows <= 8 or not 8 <= self.threads <= 256:
+            raise ValueError(f"{self} has {self.threads} threads")
+
+    @property
+    def threads(self) -> int:
+        return self.across * self.down
+
+    @property
+    def queries(self) -> int:
+        """Queries of a workgroup."""
+        return self.rows * self.down
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
+        return LANES * self.across
+
+    @property
+    def exchanges(self) -> tuple[int, ...]:
+        """Distances of the threads that exchange what they have, one after another."""
+        return tuple(1 << step for step in range(self.across.bit_length() - 1))
+
+    def workgroup_bytes(self, key_vectors: int, value_vectors: int) -> int:
+        tile = self.keys * (max(key_vectors, value_vectors) + 1)
+        return 16 * self.queries * (key_vectors + self.across + 1) + (8 if self.packed else 16) * tile + 8
+
+
+AttentionTile = TileAttention | BlockAttention | RowAttention | StreamAttention
 
 _TILES = (
     TileAttention(4, 16, 8, 32),
@@ -169,6 +219,8 @@ _TILES = (
     TileAttention(1, 8, 8, 8),
     TileAttention(1, 4, 8, 4),
 )
+#: Queries of a thread, threads that share them, and sets of such threads, the largest blocks first
+_BLOCKS = ((8, 16, 8), (4, 16, 8), (4, 8, 8), (2, 16, 8), (2, 8, 8), (4, 4, 16), (1, 8, 8), (1, 4, 8))
 
 
 @record
@@ -186,6 +238,7 @@ class AttentionProblem:
     groups: int = 1
     element: int = 4
     new: int = 0  #: rows of keys and values that a workgroup computes first, and keeps
+    packed: bool = False  #: whether keys and values are read from halves as they are
 
     @property
     def has_few_rows(self) -> bool:
@@ -226,7 +279,11 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
         streams = _stream_tiles(target, problem, *vectors)
         candidates = [*streams, *candidates] if problem.is_long else [*candidates, *streams]
     else:
-        candidates = [_best_tile(target, problem.batch, problem.m, vectors, memory), *_TILES]
+        candidates = [
+            *_block_tiles(target, problem, vectors, memory),
+            _best_tile(target, problem.batch, problem.m, vectors, memory),
+            *_TILES,
+        ]
     return [tile for tile in dict.fromkeys(candidates) if tile.workgroup_bytes(*vectors) <= memory] or candidates[:1]
 
 
@@ -244,6 +301,23 @@ def _best_tile(target: Target, batch: int, m: int, vectors: tuple[int, int], mem
     if busy:
         return busy[0]
     return next(tile for tile in fitting if tile.queries == min(16, fitting[0].queries)) if fitting else _TILES[-1]
+
+
+def _block_tiles(
+    target: Target, problem: AttentionProblem, vectors: tuple[int, int], memory: int
+) -> list[BlockAttention]:
+    """Return forms whose threads exchange scores in subgroups, the best first: none where nothing is known of these."""
+    if not target.has_feature("subgroup") or not problem.key_size:
+        return []
+    tiles = [
+        BlockAttention(*sizes, problem.packed)
+        for sizes in _BLOCKS
+        if sizes[1] <= min(target.neighbours, max(vectors[1], 2))
+        and sizes[1] * sizes[2] <= target.max_workgroup_threads
+    ]
+    fitting = [tile for tile in tiles if tile.workgroup_bytes(*vectors) <= memory]
+    busy = [tile for tile in fitting if problem.batch * ceil(problem.m / tile.queries) >= target.busy_workgroups]
+    return [*busy, *(tile for tile in reversed(fitting) if tile not in busy)]
 
 
 def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, value_vectors: int) -> list[RowAttention]:
@@ -275,10 +349,11 @@ def _stream_tiles(
         return []
     rows = ceil(problem.m / ceil(problem.m / _STREAM_ROWS)) if problem.is_long else 1
     return [
-        StreamAttention(threads, rows, across, keys, target.neighbours // across)
+        StreamAttention(threads, rows, across, keys, target.neighbours // across, ahead)
         for threads in (128, 256)
-        for across in (8, 16, 4)
+        for across in sorted((4, 8, 16), key=lambda across: abs(key_vectors // across - _STREAM_VECTORS))
         for keys in (2, 4, 1)
+        for ahead in (True, False)
         if across <= target.neighbours
         and key_vectors % across == value_vectors % across == 0
         and threads % value_vectors == 0
@@ -307,6 +382,9 @@ def attention_parts(target: Target, problem: AttentionProblem) -> int:
     if not isinstance(target.costs, WorkgroupCosts) or not problem.has_few_rows:
         return 1
     costs = target.costs.attention
+    if problem.is_long:
+        groups = max(problem.batch * ceil(problem.m / _STREAM_ROWS), 1)
+        return max(min(_LONG_WORKGROUPS * target.busy_workgroups // groups, costs.parts), 1)
     whole = problem.bytes * costs.byte
     free = 2 * target.busy_workgroups // max(problem.batch * ceil(problem.m / problem.rows(target)), 1)
 

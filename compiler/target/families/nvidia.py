@@ -41,7 +41,7 @@ TARGET = Target(
         long_product=100_000,
         busy_threads=64,
         split=SplitCosts(parts=(2, 4, 8), least_extent=32, second_pass=4.5, byte=0.5e-6, gain=0.9),
-        attention=AttentionCosts(byte=1 / 21, merge=5700.0, merge_part=100.0, parts=64),
+        attention=AttentionCosts(byte=1 / 21, merge=5700.0, merge_part=100.0, parts=128),
     ),
     max_loop_trips=None,
     repaid_runs=0,

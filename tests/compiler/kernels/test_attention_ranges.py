@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.tuning import attention_tiles
-from shaderloom.compiler.tuning.attention_tiles import StreamAttention
+from shaderloom.compiler.tuning.attention_tiles import BlockAttention, StreamAttention
 from shaderloom.runtime.plan.device_profile import WEB
 
 from ...support.golden import check_golden
@@ -163,6 +163,9 @@ STREAMS = [
     (StreamAttention(64, 3, 4, 2, 2), (64, 33), 4, {"dtype": np.float16, "shared": 2}),
     (StreamAttention(64, 4, 4, 1), (64, 3), 1, {"shared": 1, "local_window_size": 7}),
     (StreamAttention(128, 1, 4, 2), (60, 59), 1, {"dtype": np.float16, "shared": 4}),
+    (StreamAttention(32, 2, 4, 2, 2, ahead=True), (1, 2), 1, {"shared": 2}),
+    (StreamAttention(64, 4, 2, 1, 4, ahead=True), (41, 27), 4, {"dtype": np.float16, "shared": 1}),
+    (StreamAttention(8, 1, 4, 2, 2, ahead=True), (64, 3), 3, {"shared": 4, "local_window_size": 7}),
 ]
 
 
@@ -180,6 +183,37 @@ def test_teams_that_exchange_sums(device, monkeypatch, capacity: int, tile, leng
     for cache in caches:
         for row, length in enumerate(lengths):
             assert np.isfinite(cache[row, :, :length]).all() and np.isnan(cache[row, :, length:]).all()
+
+
+BLOCKS = [
+    (BlockAttention(8, 4, 2), (41, 27), 20, {"shared": 2}),
+    (BlockAttention(4, 2, 4, packed=True), (64, 33), 33, {"dtype": np.float16, "shared": 1}),
+    (BlockAttention(1, 4, 8, packed=True), (60, 19), 17, {"dtype": np.float16, "shared": 4, "local_window_size": 7}),
+    (BlockAttention(3, 4, 2), (13,), 13, {"shared": 4, "local_window_size": 5}),
+]
+
+
+@pytest.mark.parametrize(("tile", "lengths", "queries", "options"), BLOCKS)
+def test_blocks_of_queries_that_exchange_scores(device, monkeypatch, tile, lengths, queries: int, options):
+    """Prompts in caches with spare rows, of which none is read: not whole blocks, windows, tiles with few keys."""
+    monkeypatch.setattr(attention_tiles, "attention_tiles", lambda target, problem: [tile])
+    model, feeds = cached_attention(lengths, queries, 70, **options)
+    plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    kernel = next(kernel for kernel in plan.kernels if kernel.template == "attention_block")
+    assert ("array<vec2<u32>" in kernel.wgsl.partition("var<workgroup> tile")[2]) == tile.packed
+    y = run_plan(device, plan, model, feeds)[0]
+    atol = 3e-3 if "dtype" in options else 2e-5
+    np.testing.assert_allclose(y, expected(feeds, options["shared"], options.get("local_window_size", -1)), atol=atol)
+
+
+def test_prompts_on_a_device_with_known_subgroups():
+    """Halves are in workgroup memory as they are, so that the largest block fits."""
+    profile = replace(WEB, kind="discrete", adapter="NVIDIA", driver="NVIDIA", features=WEB.features | {"subgroup"})
+    model, feeds = cached_attention((1024,), 1024, 1024, dtype=np.float16)
+    plan = compile_for(model, feeds, profile)
+    kernel = next(kernel for kernel in plan.kernels if kernel.template.startswith("attention"))
+    assert kernel.template == "attention_block" and dict(kernel.config)["packed"]
+    check_golden("wgsl/attention_block.wgsl", kernel.wgsl)
 
 
 def test_golden_of_teams_that_exchange_sums():
