@@ -9,6 +9,9 @@ where the sums of windows are computed by the kernel besides, for weights whose 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from ...runtime.plan.dtypes import FLOAT32
@@ -18,11 +21,20 @@ from ..ops.math.reductions import reduce
 from ..ops.math.windows import WindowAttributes
 from ..ops.onnx.convolution import ConvolutionAttributes
 from ..ops.onnx.quantize import BYTES, centred
+from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
-from .byte_products import ByteFactor, centred_factor, column_parameter, of_bytes, pack, signed_zero
+from .byte_products import (
+    ByteFactor,
+    centred_factor,
+    column_parameter,
+    number_less_zero,
+    of_bytes,
+    pack,
+    signed_zero,
+)
 from .patterns import produced_by, view
 
 
@@ -138,20 +150,57 @@ def _match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
     return Match((node,), {"left": left, "right": right, "scales": scales})
 
 
-def _dequantised(builder: GraphBuilder, match: Match) -> Value:
-    exact = builder.op("Cast", _product(builder, match.root, match["left"], match["right"]), to=FLOAT32.onnx)
+_Convolve = Callable[[GraphBuilder, Node, ByteFactor, ByteFactor], Value]
+
+
+def _dequantised(builder: GraphBuilder, match: Match, convolve: _Convolve) -> Value:
+    """Build the convolution of bytes, as floats, times the scales."""
     rank = match.root.output.rank
     one, other = (_of_outputs(builder, in_type(builder, scale, FLOAT32), rank) for scale in match["scales"])
-    return builder.op("Mul", exact, builder.op("Mul", one, other))
+    result = convolve(builder, match.root, match["left"], match["right"])
+    return builder.op("Mul", result, builder.op("Mul", one, other))
+
+
+def _exact_convolution(builder: GraphBuilder, node: Node, left: ByteFactor, right: ByteFactor) -> Value:
+    return builder.op("Cast", _product(builder, node, left, right), to=FLOAT32.onnx)
+
+
+# -- convolutions of floats ------------------------------------------------------------------------------------------
+
+
+def _match_cast_integers(node: Node, facts: GraphFacts) -> Match | None:
+    """Match the conversion to floats of an integer convolution that nothing else reads."""
+    convolution = produced_by(node.operand(0), *CONVOLUTIONS)
+    if node.output.dtype is not FLOAT32 or convolution is None or not facts.single_use(convolution.output):
+        return None
+    match = _match_integers(convolution, facts)
+    return None if match is None else Match((node, convolution), match.parts)
+
+
+def _cast_integers(builder: GraphBuilder, match: Match) -> Value:
+    return _float_convolution(builder, match.nodes[1], match["left"], match["right"])
+
+
+def _float_convolution(builder: GraphBuilder, node: Node, left: ByteFactor, right: ByteFactor) -> Value:
+    """Build the convolution of bytes less their zero points in floats, as exact as any convolution of floats."""
+    factors = (_factor_on_two_axes(builder, of_bytes(builder, factor)) for factor in (left, right))
+    operands = [number_less_zero(builder, factor) for factor in factors]
+    return builder.emit(registry.of(node), operands, node.attributes)[0]
 
 
 CONVOLUTIONS = frozenset({"loom.Convolution"})
 
 
 def rules(target: Target) -> tuple[Rule, ...]:
-    """Return the rules: none for drivers that compute on the host's processor, as for products."""
-    exact = (
+    """Return the rules: drivers that compute on the host's processor convolve floats, as for products."""
+    if not target.uses_workgroup_memory:
+        behind = partial(_dequantised, convolve=_float_convolution)
+        return (
+            Rule("integer-convolution-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
+            Rule("scales-behind-convolution", CONVOLUTIONS, _match_dequantised, behind),
+        )
+    dequantised = partial(_dequantised, convolve=_exact_convolution)
+    return (
         Rule("integer-convolution", CONVOLUTIONS, _match_integers, _integers),
-        Rule("dequantised-convolution", CONVOLUTIONS, _match_dequantised, _dequantised),
+        Rule("dequantised-convolution", CONVOLUTIONS, _match_dequantised, dequantised),
     )
-    return exact if target.uses_workgroup_memory else ()

@@ -16,7 +16,8 @@ scale for each group of terms, 1/127 of the largest magnitude.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from ..ops.onnx.views import permutation
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
-from .patterns import produced_by, static_numbers, view
+from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Terms of a group of activations, at least: fewer would spend the time on scaling
 _LEAST_GROUP = 32
@@ -203,15 +204,21 @@ def _match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
     return Match((node,), {"factors": factors, "scales": scales, "turned": turned is not None})
 
 
-def _dequantised(builder: GraphBuilder, match: Match) -> Value:
+def _dequantised(
+    builder: GraphBuilder, match: Match, product: Callable[[GraphBuilder, ByteFactor, ByteFactor], Value]
+) -> Value:
+    """Build the product of bytes, as floats, times the scales."""
     left, right = match["factors"]
     one, other = (in_type(builder, scale, FLOAT32) for scale in match["scales"])
     if match["turned"]:
         assert not isinstance(right.zero, np.ndarray)  # those of known integers, which are not dequantised
         zero = None if right.zero is None else _turned(builder, right.zero)
         right, other = ByteFactor(_turned(builder, right.number), zero), _turned(builder, other)
-    exact = builder.op("Cast", _product(builder, left, right), to=FLOAT32.onnx)
-    return builder.op("Mul", exact, builder.op("Mul", one, other))
+    return builder.op("Mul", product(builder, left, right), builder.op("Mul", one, other))
+
+
+def _exact_product(builder: GraphBuilder, left: ByteFactor, right: ByteFactor) -> Value:
+    return builder.op("Cast", _product(builder, left, right), to=FLOAT32.onnx)
 
 
 def _turned(builder: GraphBuilder, value: Value) -> Value:
@@ -219,6 +226,37 @@ def _turned(builder: GraphBuilder, value: Value) -> Value:
     if value.rank < 2:
         return value if value.elements == 1 else view(builder, value, (value.elements, 1))
     return builder.op("Transpose", value, perm=(1, 0))
+
+
+# -- products of floats ----------------------------------------------------------------------------------------------
+
+
+def _match_cast_integers(node: Node, facts: GraphFacts) -> Match | None:
+    """Match the conversion to floats of an integer product that nothing else reads."""
+    product = produced_by(node.operand(0), "loom.MatMul")
+    if node.output.dtype is not FLOAT32 or product is None or not facts.single_use(product.output):
+        return None
+    match = _match_integers(product, facts)
+    return None if match is None else Match((node, product), match.parts)
+
+
+def _cast_integers(builder: GraphBuilder, match: Match) -> Value:
+    return _float_product(builder, match["left"], match["right"])
+
+
+def _float_product(builder: GraphBuilder, left: ByteFactor, right: ByteFactor) -> Value:
+    """Build the product of bytes less their zero points in floats, as exact as any product of floats."""
+    one, other = (number_less_zero(builder, of_bytes(builder, factor)) for factor in (left, right))
+    return builder.op("MatMul", one, other, domain="loom")
+
+
+def number_less_zero(builder: GraphBuilder, factor: ByteFactor) -> Value:
+    """Build the numbers of a factor as floats."""
+    zero = builder.constant(factor.zero) if isinstance(factor.zero, np.ndarray) else factor.zero
+    number = in_type(builder, factor.number, FLOAT32)
+    if zero is None or is_filled_with(zero, 0):
+        return number
+    return builder.op("Sub", number, in_type(builder, zero, FLOAT32))
 
 
 # -- weights in blocks -----------------------------------------------------------------------------------------------
@@ -266,14 +304,18 @@ def _blocks(builder: GraphBuilder, match: Match) -> Value:
 def rules(compilation: Compilation) -> tuple[Rule, ...]:
     """Return the rules: activations are rounded where the device multiplies bytes fast, and it is allowed.
 
-    Software drivers have none: a product of bytes is many instructions there, which their compilers take minutes for.
+    A product of bytes is many instructions in software drivers, which their compilers take minutes for.  They multiply
+    floats, and scale the results in place of each factor.
     """
-    if not compilation.target.uses_workgroup_memory:
-        return ()
     products = frozenset({"loom.MatMul"})
+    if not compilation.target.uses_workgroup_memory:
+        return (
+            Rule("integers-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
+            Rule("scales-behind-product", products, _match_dequantised, partial(_dequantised, product=_float_product)),
+        )
     exact = (
         Rule("integer-product", products, _match_integers, _integers),
-        Rule("dequantised-product", products, _match_dequantised, _dequantised),
+        Rule("dequantised-product", products, _match_dequantised, partial(_dequantised, product=_exact_product)),
     )
     choice = compilation.options.activations
     if not compilation.target.byte_products or choice == "float":
