@@ -85,14 +85,17 @@ def cases(half: bool) -> list[_Case]:
         _Case(f"gemm 4096{suffix}", _model([node], feeds, {"w": b}, element), feeds, lambda: first,
               2.0 * size**3, 3.0 * width * size**2)
     )  # fmt: skip
-    terms = (64 << 20) // (width * size)  # weights of 64 MB in either type
-    vector, matrix = random(1, terms, scale=0.25), random(terms, size, scale=0.25)
-    product = vector.astype(np.float64) @ matrix.astype(np.float64)
-    feeds = {"x": vector}
-    cases.append(
-        _Case(f"gemv 64 MB{suffix}", _model([node], feeds, {"w": matrix}, element), feeds, lambda: product,
-              2.0 * terms * size, width * (terms * size + 2.0 * size))
-    )  # fmt: skip
+    for megabytes in (64, 256):  # of weights in either type
+        terms = (megabytes << 20) // (width * size)
+        vector = random(1, terms, scale=0.25)
+        matrix = np.tile(random(terms // 16, size, scale=0.25), (16, 1))
+        product = vector.astype(np.float64) @ matrix.astype(np.float64)
+        feeds = {"x": vector}
+        model = _model([node], feeds, {"w": matrix}, element)
+        cases.append(
+            _Case(f"gemv {megabytes} MB{suffix}", model, feeds, lambda product=product: product,  # type: ignore[misc]
+                  2.0 * terms * size, width * (terms * size + 2.0 * size))
+        )  # fmt: skip
     rows, columns = 32768, 1024
     x, z = random(rows, columns), random(rows, columns)
     few, few_z = x[:16].astype(np.float64), z[:16].astype(np.float64)

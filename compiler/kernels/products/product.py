@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import Any
 
+from ....runtime.plan.dtypes import FLOAT16
 from ....runtime.plan.record import record
 from ...codegen.spec import Hook, Store
 from ...codegen.types import VECTOR_TYPES, WGSL_TYPES
@@ -35,6 +36,8 @@ from ..loop_trips import upper_bound
 
 #: Steps of a thread whose loads are in flight together, where they divide the sum
 _SPLIT_UNROLL = (4, 2, 1)
+#: The same of one row and a matrix of halves: as many bytes
+_HALVES_UNROLL = (8, *_SPLIT_UNROLL)
 
 
 @record(slots=False)
@@ -240,7 +243,9 @@ class ProductHooks:
         return math.gcd(tile.block_k // tile.parts, costs.written_out)
 
     def unroll(self, tile: gemm_tiles.SplitTile) -> int:
-        return next((steps for steps in _SPLIT_UNROLL if divides(steps * tile.parts, self.steps)), 1)
+        halves = tile.rows == 1 and loaded_types(*self._results(self.load_b)) == FLOAT16.name
+        possible = _HALVES_UNROLL if halves else _SPLIT_UNROLL
+        return next((steps for steps in possible if divides(steps * tile.parts, self.steps)), 1)
 
     @property
     def is_vectorizable(self) -> bool:
