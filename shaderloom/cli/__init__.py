@@ -13,7 +13,24 @@ import typer
 
 from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
-from . import as_onnxruntime, cache, check, compile, devices, inspect, profile, repro, run, serve, tune, verify
+from . import (
+    as_onnxruntime,
+    bench_tokens,
+    cache,
+    chat,
+    check,
+    compile,
+    convert,
+    devices,
+    generate,
+    inspect,
+    profile,
+    repro,
+    run,
+    serve,
+    tune,
+    verify,
+)
 from .common import refused_by_system, speak_of_options
 from .terminal import echo, print_log
 from .usage import INTERRUPTED, CommandGroup
@@ -67,6 +84,10 @@ app.command("repro")(repro.command)
 app.command("compile")(compile.command)
 app.command("verify")(verify.command)
 app.command("serve")(serve.command)
+app.command("convert")(convert.command)
+app.command("generate")(generate.command)
+app.command("chat")(chat.command)
+app.command("bench-tokens")(bench_tokens.command)
 app.command("devices")(devices.command)
 app.command("as-onnxruntime")(as_onnxruntime.command)
 app.add_typer(cache.app, name="cache")

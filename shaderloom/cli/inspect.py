@@ -13,7 +13,8 @@ from ..runtime.plan.errors import InputError
 from . import inspect_output as output
 from .command import as_command
 from .common import parse_options, print_json
-from .inspect_opening import Opening
+from .inspect_folder import looks_like_decoder, show_decoder
+from .inspect_opening import Opening, choose_profile
 from .options import (
     CacheOption,
     CompilerOptions,
@@ -129,8 +130,15 @@ def command(
 
       shaderloom inspect detector.onnx --show placement
 
+      shaderloom inspect smollm2
+
       shaderloom inspect resnet50.onnx --json | jq '.kernels[].template'
     """
+    if looks_like_decoder(model):
+        if view.show is not Listing.plan or any((view.after, view.dump, view.html, view.other)):
+            raise InputError("of a folder the plans are shown", hint="inspect the model in it for all else")
+        show_decoder(model, choose_profile(device, web), compiler.chosen, cache, as_json)
+        return
     if view.other_options and view.other is None:
         raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")
     with progress(quiet=as_json) as report:

@@ -22,14 +22,47 @@ LOGITS = "logits"
 CHUNKS = (1, 16, 128)
 #: Tokens of contexts unless a length is asked for
 LENGTH = 4096
-_OPTIONS = {"logits": "token"}
+OPTIONS = {"logits": "token"}
+
+
+class DecoderForm:
+    """What is known of a folder's decoder before it is compiled.
+
+    ``in_place``: its caches have a capacity; else every run returns longer ones.  ``dynamic`` is the range of their
+    rows, ``layout`` the sizes of each, and ``presents`` the outputs that continue them.
+    """
+
+    def __init__(self, folder: ModelFolder, max_length: int | None, cache: Any) -> None:
+        """Read the model's header.  Raises :class:`InputError` for a length beyond the model's context."""
+        if max_length is not None and not 1 <= max_length <= folder.context:
+            raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
+        self.max_length = max_length or min(folder.context, LENGTH)
+        #: the most rows of a cache in place
+        self.limit = -(-self.max_length // ROWS) * ROWS
+        header = Model(folder.model, cache=cache, options=OPTIONS).header
+        caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
+        first = next(iter(caches.values()))
+        self.in_place = (first.dims or ())[2] == CAPACITY
+        self.dynamic: Mapping[str, tuple[int, ...]] = (
+            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
+        )
+        self.layout = {name: _layout(port, folder) for name, port in caches.items()}
+        self.presents = _pairs(folder, caches, {port.name for port in header.outputs})
+        logits = next(port for port in header.outputs if port.name == LOGITS)
+        vocabulary = (logits.dims or ())[-1]
+        if not isinstance(vocabulary, int):
+            raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
+        self.vocabulary = vocabulary
+        self.logits_type = logits.dtype or "float32"
+
+    def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
+        """Return shapes of the inputs of a run of ``tokens`` tokens."""
+        caches = {name: (batch, heads, ROWS, size) for name, (batch, heads, size, _) in self.layout.items()}
+        return {IDS: (1, tokens), **caches, ENDS: (1,), ROW: (1,)}
 
 
 class CachedDecoder:
-    """The model of a folder, which serves any number of caches in turns.
-
-    ``in_place``: its caches have a capacity; else every run returns longer ones.
-    """
+    """The model of a folder on a device, which serves any number of caches in turns."""
 
     def __init__(
         self,
@@ -40,44 +73,23 @@ class CachedDecoder:
         cache: Any = True,
         progress: Progress | None = None,
     ) -> None:
-        """Open the model for contexts up to ``max_length`` tokens.
-
-        Raises :class:`InputError` for a length beyond the model's context, and what sessions raise.
-        """
-        if max_length is not None and not 1 <= max_length <= folder.context:
-            raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
-        self.max_length = max_length or min(folder.context, LENGTH)
-        #: the most rows of a cache in place
-        self.limit = -(-self.max_length // ROWS) * ROWS
-        header = Model(folder.model, cache=cache, options=_OPTIONS).header
-        self._caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
-        first = next(iter(self._caches.values()))
-        self.in_place = (first.dims or ())[2] == CAPACITY
-        rows: Mapping[str, tuple[int, ...]] = (
-            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
-        )
+        """Open the model for contexts up to ``max_length`` tokens.  Raises what sessions raise."""
+        self.form = form = DecoderForm(folder, max_length, cache)
         self.session = InferenceSession(
-            folder.model, device=device, cache=cache, progress=progress, options=_OPTIONS, dynamic=rows
+            folder.model, device=device, cache=cache, progress=progress, options=OPTIONS, dynamic=form.dynamic
         )
-        self.layout = {name: _layout(port, folder) for name, port in self._caches.items()}
-        self._presents = _pairs(folder, self._caches, {port.name for port in header.outputs})
-        logits = next(port for port in header.outputs if port.name == LOGITS)
-        vocabulary = (logits.dims or ())[-1]
-        if not isinstance(vocabulary, int):
-            raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
-        self.vocabulary = vocabulary
         device = self.session.device
-        self.logits = Tensor.empty((1, 1, vocabulary), logits.dtype or "float32", device)
+        self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._token = Tensor.empty((1, 1), "int64", device)
 
     def new_cache(self) -> KeyValueCache:
         """Return a cache without tokens."""
-        return KeyValueCache(self.layout, self.session.device, in_place=self.in_place)
+        return KeyValueCache(self.form.layout, self.session.device, in_place=self.form.in_place)
 
     def read(self, ids: Sequence[int], cache: KeyValueCache, length: int) -> int:
         """Run ``ids`` behind the first ``length`` rows of a cache; return the token of the greatest logits.
 
-        The logits are in :attr:`logits` then.  ``ids`` are not empty and fit into :attr:`max_length`.
+        The logits are in :attr:`logits` then.  ``ids`` are not empty and fit into the longest context.
         """
         done = 0
         while done < len(ids):
@@ -89,23 +101,23 @@ class CachedDecoder:
 
     def _chunk(self, wanted: int, length: int) -> int:
         """Return the tokens of the next run: up to three times as many as are wanted, where padding has room."""
-        if not self.in_place:
+        if not self.form.in_place:
             return max(size for size in CHUNKS if size <= wanted)
-        fitting = [size for size in CHUNKS if length + size <= self.limit and wanted > size // 3]
+        fitting = [size for size in CHUNKS if length + size <= self.form.limit and wanted > size // 3]
         return max(fitting)
 
     def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
         end = length + len(ids)
         small = {IDS: np.array([ids]), ENDS: np.array([end]), ROW: np.array([row])}
         targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self.logits}
-        if self.in_place:
-            cache.grow(end, self.limit)
+        if self.form.in_place:
+            cache.grow(end, self.form.limit)
         feeds: dict[str, Any] = {**small, **cache.tensors}
-        for name, present in self._presents.items():
-            targets[present] = cache.tensors[name] if self.in_place else "gpu-buffer"
+        for name, present in self.form.presents.items():
+            targets[present] = cache.tensors[name] if self.form.in_place else "gpu-buffer"
         results: dict[str, Any] = dict(zip(targets, self.session.run(list(targets), feeds, outputs=targets)))
-        if not self.in_place:
-            cache.replace({name: results[present] for name, present in self._presents.items()}, end)
+        if not self.form.in_place:
+            cache.replace({name: results[present] for name, present in self.form.presents.items()}, end)
 
     def close(self) -> None:
         """Free the weights and plans."""

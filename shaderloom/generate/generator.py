@@ -154,7 +154,12 @@ class Generator:
     @property
     def max_length(self) -> int:
         """The most tokens of a prompt and its answer."""
-        return self._shared.decoder.max_length
+        return self._shared.decoder.form.max_length
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the model says how a chat is formatted."""
+        return self._shared.folder.template is not None
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -189,7 +194,7 @@ class Generator:
             raise InputError("a prompt is a text, a list of token ids, or a list of messages") from None
 
     def _checked(self, ids: list[int]) -> list[int]:
-        vocabulary = self._shared.decoder.vocabulary
+        vocabulary = self._shared.decoder.form.vocabulary
         wrong = [token for token in ids if not 0 <= token < vocabulary]
         if wrong:
             raise InputError(f"the model has tokens 0 to {vocabulary - 1}, not {wrong[0]}")

@@ -428,6 +428,9 @@ OF_THEIR_OWN = {
     ("--output", "repro"): "a script",
     ("--shape", "compile"): "an input that is named again starts the next shape key",
     ("--input", "compile"): "nothing random: samples are kept",
+    ("--output", "convert"): "a folder",
+    ("--seed", "generate"): "of draws, another one each time",
+    ("--seed", "chat"): "of draws, another one each time",
 }
 
 

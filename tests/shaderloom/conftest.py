@@ -11,7 +11,7 @@ import pytest
 from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.generate.generator import Generator
 
-from ...support.tiny_gguf import TinyGguf, write_tiny_gguf
+from ..support.tiny_gguf import TinyGguf, write_tiny_gguf
 
 
 @pytest.fixture(scope="session")

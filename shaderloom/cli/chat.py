@@ -1,0 +1,95 @@
+"""``shaderloom chat``: talk with a model in the terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..runtime.plan.errors import ShaderloomError, UnsupportedError
+from .command import as_command
+from .common import unwritable
+from .generation import FolderArgument, FolderOptions, SamplingOptions, open_generator, print_pieces, summary
+from .terminal import echo
+
+if TYPE_CHECKING:
+    from ..generate.generator import Generator
+
+_HELP = "/reset forgets the chat, /save FILE writes it as JSON, /exit ends; Ctrl-C ends an answer"
+
+
+@as_command
+def command(
+    folder: FolderArgument,
+    *,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="TEXT", help="What the model is told before the chat.")
+    ] = None,
+    sampling: SamplingOptions,
+    opening: FolderOptions,
+) -> None:
+    """Talk with the model of a folder. Each turn computes only what is new.
+
+    Lines that begin with / are commands: /reset, /save FILE, /exit. Ctrl-C ends an answer, not the program.
+
+    [bold]Example[/bold]
+
+      shaderloom chat smollm2 --temperature 0.7 --top-p 0.9
+    """
+    with open_generator(folder, opening) as generator:
+        if not generator.has_template:
+            raise UnsupportedError("the model has no chat template", hint="shaderloom generate continues a text")
+        echo(_HELP, err=True)
+        _Chat(generator, system, sampling.chosen).run()
+
+
+class _Chat:
+    def __init__(self, generator: Generator, system: str | None, sampling: dict[str, Any]) -> None:
+        self._generator = generator
+        self._sampling = sampling
+        self._start = [] if system is None else [{"role": "system", "content": system}]
+        self._messages = list(self._start)
+
+    def run(self) -> None:
+        """Read lines until the input ends; an error of one turn does not end the chat."""
+        while True:
+            try:
+                echo("> ", err=True, newline=False)
+                line = input().strip()
+            except EOFError:
+                echo(err=True)
+                return
+            if line == "/exit":
+                return
+            try:
+                if line.startswith("/"):
+                    self._command(*line.split(maxsplit=1))
+                elif line:
+                    self._answer(line)
+            except ShaderloomError as error:
+                echo(f"error: {error}", err=True)
+
+    def _command(self, name: str, argument: str = "") -> None:
+        if name == "/reset":
+            self._messages = list(self._start)
+        elif name == "/save" and argument:
+            try:
+                text = json.dumps(self._messages, indent=2, ensure_ascii=False)
+                Path(argument).write_text(text + "\n", encoding="utf-8")
+            except OSError as error:
+                raise unwritable(Path(argument), error) from error
+        else:
+            echo(_HELP, err=True)
+
+    def _answer(self, line: str) -> None:
+        messages = [*self._messages, {"role": "user", "content": line}]
+        generation = self._generator.generate(messages, **self._sampling)
+        try:
+            print_pieces(generation)
+        except KeyboardInterrupt:
+            generation.close()
+            echo()
+        self._messages = [*messages, {"role": "assistant", "content": generation.text}]
+        echo(summary(generation), err=True)

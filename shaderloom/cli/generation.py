@@ -1,0 +1,110 @@
+"""Options of the commands that generate text, and answers as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import CacheOption, DeviceOption, OptionGroup
+from .terminal import echo, progress
+
+if TYPE_CHECKING:
+    from ..generate.generator import Generation, Generator
+
+FolderArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="A folder of onnxruntime-genai, optimum, transformers.js or shaderloom convert."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(OptionGroup):
+    """How the decoder of a folder is opened."""
+
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="NAME.onnx", help="The model in the folder, where there are several."),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", min=1, help="The most tokens of prompt and answer. Default: 4096, or fewer."),
+    ] = None
+    device: DeviceOption = None
+    cache: CacheOption = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(OptionGroup):
+    """How tokens are chosen, and where an answer ends."""
+
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", "-n", min=1, help="The most tokens of an answer.")
+    ] = None
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0, help="0: the most probable token; else how free the draw is.")
+    ] = 0.0
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Draw among the most probable tokens; 0: all.")] = 0
+    top_p: Annotated[
+        float, typer.Option("--top-p", help="Draw among the fewest tokens with this share of the probability.")
+    ] = 1.0
+    min_p: Annotated[
+        float, typer.Option("--min-p", help="Draw tokens of this part of the greatest probability, or more.")
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float, typer.Option("--repetition-penalty", help="Divides the logits of tokens that the text has.")
+    ] = 1.0
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Seed of the draws. Default: another each time.")
+    ] = None
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", metavar="TEXT", help="Text that ends an answer; repeatable.")
+    ] = None
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Return the arguments of :meth:`Generator.generate`."""
+        names = "max_new_tokens temperature top_k top_p min_p repetition_penalty seed".split()
+        return {**{name: getattr(self, name) for name in names}, "stop": self.stop or ()}
+
+
+@contextmanager
+def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False) -> Iterator[Generator]:
+    """Open a generator; its compilation is shown on a terminal."""
+    from ..generate.generator import Generator
+
+    with progress(quiet=quiet) as report:
+        generator = Generator(
+            folder,
+            device=options.device,
+            max_length=options.max_length,
+            file=options.file,
+            cache=options.cache,
+            progress=report,
+        )
+    with generator:
+        yield generator
+
+
+def print_pieces(pieces: Iterable[str], show: Callable[..., None] = echo) -> None:
+    """Print pieces of a text as they come, and end the line."""
+    for piece in pieces:
+        show(piece, newline=False)
+    show()
+
+
+def summary(generation: Generation) -> str:
+    """Return what an answer took, on one line."""
+    facts = generation.statistics
+    speed = f", {facts.tokens_per_second:.1f} tokens/s" if facts.tokens_per_second else ""
+    reused = f" ({facts.reused_tokens} of them before)" if facts.reused_tokens else ""
+    return (
+        f"{facts.prompt_tokens} tokens{reused}, first token after {facts.first_token_seconds:.2f} s, "
+        f"{facts.new_tokens} new{speed}"
+    )

@@ -1,0 +1,111 @@
+"""Commands that convert, inspect and run decoders.
+
+Covers: shaderloom/cli/generation, shaderloom/cli/generate, shaderloom/cli/chat, shaderloom/cli/bench_tokens,
+shaderloom/cli/convert, shaderloom/cli/inspect_folder, shaderloom/generate/token_benchmark.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from shaderloom.cli import app
+from shaderloom.generate.generator import Generation, Generator
+from shaderloom.runtime.plan.errors import printable_lines
+
+from ...support.command_line import run_command
+from ...support.tiny_gguf import TinyGguf
+
+MESSAGE = [{"role": "user", "content": "the cat"}]
+
+
+@pytest.fixture(autouse=True)
+def environment(device: Any, cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHADERLOOM_ADAPTER", device.name)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_convert(tiny: TinyGguf, tmp_path: Path):
+    output = run_command("convert", tiny.path, "-o", tmp_path / "folder").stdout
+    assert "shaderloom chat" in output
+    assert (tmp_path / "folder" / "genai_config.json").is_file()
+    failed = run_command("convert", tiny.path, "-o", tmp_path / "folder", status=1)
+    assert "is there already" in failed.output
+
+
+def test_generate(folder: Path, generator: Generator):
+    wanted = generator.generate(MESSAGE, max_new_tokens=6, stream=False)
+    result = run_command("generate", folder, "the cat", "-n", 6)
+    assert result.stdout == printable_lines(wanted.text) + "\n"
+    assert "6 new" in result.stderr
+    facts = json.loads(run_command("generate", folder, "the cat", "-n", 6, "--json").stdout)
+    assert (facts["text"], facts["tokens"], facts["ended_by"]) == (wanted.text, wanted.tokens, "length")
+    raw = generator.generate("the cat", max_new_tokens=4, temperature=1.0, top_k=9, seed=3, stream=False)
+    options = ("--raw", "-n", 4, "--temperature", 1.0, "--top-k", 9, "--seed", 3, "--json")
+    assert json.loads(run_command("generate", folder, "the cat", *options).stdout)["tokens"] == raw.tokens
+    assert "top_p" in run_command("generate", folder, "the", "--top-p", 3, status=1).output
+
+
+def chat(folder: Path, lines: list[str], *options: str) -> Any:
+    arguments = ["chat", str(folder), "-n", "5", *options]
+    return CliRunner().invoke(app, arguments, input="\n".join(lines) + "\n")
+
+
+def test_chat(folder: Path, generator: Generator, tmp_path: Path):
+    saved = tmp_path / "chat.json"
+    result = chat(folder, ["the cat", f"/save {saved}", "and", "/nonsense", "/reset", "the cat", "/exit", "never"])
+    assert result.exit_code == 0, result.output
+    first = generator.generate(MESSAGE, max_new_tokens=5, stream=False).text
+    assert json.loads(saved.read_text()) == [*MESSAGE, {"role": "assistant", "content": first}]
+    turn = [*MESSAGE, {"role": "assistant", "content": first}, {"role": "user", "content": "and"}]
+    second = generator.generate(turn, max_new_tokens=5, stream=False).text
+    assert result.stdout == printable_lines(f"{first}\n{second}\n{first}\n")
+    assert "of them before" in result.stderr
+    assert result.stderr.count("/reset forgets") == 2
+
+
+def test_an_answer_is_interrupted_and_the_chat_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    original, pieces = Generation.__next__, 0
+
+    def interrupted(self: Generation) -> str:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 2:
+            raise KeyboardInterrupt
+        return original(self)
+
+    monkeypatch.setattr(Generation, "__next__", interrupted)
+    result = chat(folder, ["the cat", "and"], "--system", "in")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("first token after") == 2
+
+
+def test_errors_of_a_turn_do_not_end_a_chat(folder: Path):
+    result = chat(folder, ["the " * 600, "the cat"])
+    assert result.exit_code == 0, result.output
+    assert "exceed the length" in result.stderr
+    assert result.stderr.count("first token after") == 1
+
+
+def test_bench_tokens(folder: Path):
+    facts = json.loads(
+        run_command("bench-tokens", folder, "--prompt", 20, "--tokens", 3, "--repeat", 1, "--json").stdout
+    )
+    assert (facts["prompt_tokens"], facts["new_tokens"], facts["plans"]) == (20, 3, 2)
+    assert facts["decode_tokens_per_second"] > 0
+    assert facts["device_bytes"] > facts["cache_bytes"] > 0
+    assert "tokens/s" in run_command("bench-tokens", folder, "--prompt", 3, "--tokens", 2).stdout
+    assert "length" in run_command("bench-tokens", folder, "--prompt", 600, status=1).output
+
+
+def test_inspect_shows_the_plans_of_a_folder(folder: Path):
+    output = run_command("inspect", folder).stdout
+    assert [line for line in output.splitlines() if line.startswith("runs of")] == [
+        "runs of 1 token:", "runs of 16 tokens:", "runs of 128 tokens:",
+    ]  # fmt: skip
+    assert list(json.loads(run_command("inspect", folder, "--json").stdout)) == ["1", "128", "16"]
+    assert "inspect the model" in run_command("inspect", folder, "--show", "wgsl", status=1).output
