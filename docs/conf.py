@@ -52,6 +52,7 @@ NAVIGATION = {
             "docs/guide/shapes",
             "docs/guide/precision",
             "docs/guide/logits",
+            "docs/guide/generation",
             "docs/guide/tuning",
             "docs/guide/logging",
             "docs/guide/production",
