@@ -167,6 +167,11 @@ class Generator:
         return tuple(self._ids)
 
     @property
+    def device_name(self) -> str:
+        """The name of the device that the model runs on."""
+        return self._shared.decoder.session.device.name
+
+    @property
     def device_bytes(self) -> int:
         """Bytes of device memory: weights, plans and this generator's cache."""
         return self._shared.decoder.session.device_bytes + sum(each.nbytes for each in self._cache.tensors.values())

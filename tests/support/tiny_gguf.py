@@ -1,12 +1,14 @@
-"""Tiny GGUF files of random weights, and what their decoders compute, in float64."""
+"""Tiny GGUF files of random weights."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
+
+from .llama_reference import LlamaReference
 
 HIDDEN, INNER, LAYERS, HEADS, SHARED, HEAD, CONTEXT = 64, 96, 2, 4, 2, 16, 600
 EPSILON, THETA = 1e-5, 1e4
@@ -30,61 +32,18 @@ END = 1
 
 @dataclass
 class TinyGguf:
-    """A file and its numbers: ``weights`` by name in GGUF, dequantised by the package gguf, float64."""
+    """A file, and the decoder that it holds."""
 
     path: Path
-    family: str
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    reference: LlamaReference
 
     def logits(self, ids: list[int]) -> np.ndarray:
-        """The logits [tokens, vocabulary] of one sequence."""
-        w = self.weights
-        x = w["token_embd.weight"][ids]
-        for layer in range(LAYERS):
-            x = x + self._attention(_norm(x, w[f"blk.{layer}.attn_norm.weight"]), f"blk.{layer}")
-            h = _norm(x, w[f"blk.{layer}.ffn_norm.weight"])
-            gate, up = (h @ w[f"blk.{layer}.ffn_{part}.weight"].T for part in ("gate", "up"))
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
-        return _norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
+        """The logits [tokens, vocabulary] of one sequence, float64."""
+        return self.reference.logits(ids)
 
     def greedy(self, ids: list[int], count: int) -> list[int]:
         """The ``count`` most probable tokens behind ``ids``."""
-        text = list(ids)
-        for _ in range(count):
-            text.append(int(self.logits(text)[-1].argmax()))
-        return text[len(ids) :]
-
-    def _attention(self, x: np.ndarray, name: str) -> np.ndarray:
-        size = len(x)
-
-        def heads(part: str, count: int) -> np.ndarray:
-            projected = x @ self.weights[f"{name}.attn_{part}.weight"].T
-            projected = projected + self.weights.get(f"{name}.attn_{part}.bias", 0)
-            return projected.reshape(size, count, HEAD).transpose(1, 0, 2)
-
-        query, key, value = heads("q", HEADS), heads("k", SHARED), heads("v", SHARED)
-        query, key = self._turned(query), self._turned(key)
-        key, value = (np.repeat(each, HEADS // SHARED, 0) for each in (key, value))
-        scores = query @ key.transpose(0, 2, 1) / np.sqrt(HEAD)
-        scores = np.where(np.tri(size, dtype=bool), scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        result = weights / weights.sum(-1, keepdims=True) @ value
-        return result.transpose(1, 0, 2).reshape(size, -1) @ self.weights[f"{name}.attn_output.weight"].T
-
-    def _turned(self, heads: np.ndarray) -> np.ndarray:
-        """Turn by position: pairs are neighbours in files of llama, halves of a head in those of qwen2."""
-        angles = np.outer(np.arange(heads.shape[1]), THETA ** (-np.arange(0, HEAD, 2) / HEAD))
-        cosine, sine = np.cos(angles), np.sin(angles)
-        if self.family == "llama":
-            even, odd = heads[..., ::2], heads[..., 1::2]
-            turned = np.stack([even * cosine - odd * sine, odd * cosine + even * sine], -1)
-            return turned.reshape(heads.shape)
-        first, second = heads[..., : HEAD // 2], heads[..., HEAD // 2 :]
-        return np.concatenate([first * cosine - second * sine, second * cosine + first * sine], -1)
-
-
-def _norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weight
+        return self.reference.greedy(ids, count)
 
 
 def shapes(family: str, *, tied: bool) -> dict[str, tuple[int, ...]]:
@@ -136,7 +95,7 @@ def write_tiny_gguf(
     for name, value in (settings or {}).items():
         writer.kv_data[0].pop(name, None)
         writer.add_string(name, value) if isinstance(value, str) else writer.add_uint32(name, value)
-    tiny = TinyGguf(path, family)
+    tiny = TinyGguf(path, LlamaReference(family, LAYERS, HEADS, SHARED, HEAD, EPSILON, THETA))
     rng = np.random.default_rng(7)
     for name, shape in shapes(family, tied=tied).items():
         spread = 1.0 if len(shape) == 1 or "embd" in name else 1.6 / np.sqrt(shape[1])
@@ -145,7 +104,7 @@ def write_tiny_gguf(
         dtype = gguf.GGMLQuantizationType["F32" if len(shape) == 1 else own]
         data = gguf.quants.quantize(array, dtype)
         writer.add_tensor(name, data, raw_dtype=dtype)
-        tiny.weights[name] = gguf.quants.dequantize(data, dtype).astype(np.float64).reshape(shape)
+        tiny.reference.weights[name] = gguf.quants.dequantize(data, dtype).astype(np.float64).reshape(shape)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

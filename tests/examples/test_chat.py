@@ -1,0 +1,78 @@
+"""The chat demo: a trained model answers as float32 weights do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from examples.chat.model import SMOLLM2, smollm2_folder
+from examples.chat.runtimes import answer, answer_with_onnxruntime
+from examples.ocr.fetch import ModelUnavailableError, fetch_model
+from shaderloom import Generator
+
+from ..support.llama_reference import LlamaReference
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS = [
+    "What is the capital of France?",
+    "Write one sentence about the sea.",
+    "List three colours.",
+    "What is 12 times 12?",
+    "Translate 'good morning' into Spanish.",
+    "Explain gravity to a child.",
+    "def fibonacci(n):",
+    "Name a famous painter, and one of his works.",
+]
+#: Difference of two logits that are a tie; the largest one of ours to the reference's is 9e-5
+MARGIN = 5e-4
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Path:
+    try:
+        return smollm2_folder()
+    except ModelUnavailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+def test_greedy_answers_are_those_of_float32_weights(smollm2: Path, device: Any):
+    """8 prompts of 32 tokens. Every token is the reference's behind the same text, but for ties."""
+    reference = LlamaReference.read(fetch_model(SMOLLM2))
+    ties = 0
+    with Generator(smollm2, device=device, cache=False) as generator:
+        for question in QUESTIONS:
+            ids = generator.encode([{"role": "user", "content": question}])
+            tokens = generator.generate(ids, max_new_tokens=32, stream=False).tokens
+            logits = reference.logits([*ids, *tokens[:-1]])[len(ids) - 1 :]
+            behind = logits.max(-1) - logits[np.arange(len(tokens)), tokens]
+            assert behind.max() <= MARGIN, (question, tokens)
+            ties += int((behind > 0).sum())
+        assert generator.plans <= 3
+    assert ties <= 2
+
+
+@pytest.mark.slow
+def test_both_runtimes_answer_alike(smollm2: Path, device: Any):
+    with Generator(smollm2, device=device, cache=False) as generator:
+        pieces: list[str] = []
+        ids = generator.encode([{"role": "user", "content": QUESTIONS[0]}])
+        ours = answer(generator, ids, 12, pieces.append)
+    theirs = answer_with_onnxruntime(smollm2, ids, len(ours.tokens))
+    assert theirs is not None
+    assert ours.tokens == theirs.tokens
+    assert "Paris" in "".join(pieces)
+
+
+@pytest.mark.slow
+def test_the_program(smollm2: Path, device: Any):
+    command = [sys.executable, "-m", "examples.chat", QUESTIONS[0], "--tokens", "10", "--device", device.name]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True)
+    assert "Paris" in result.stdout
+    assert "tokens/s" in result.stdout
+    assert "better choice" in result.stdout
