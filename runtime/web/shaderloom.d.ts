@@ -131,7 +131,8 @@ export interface RunOptions<Location extends keyof Located = keyof Located> {
   /**
    * Write outputs that begin as an input (`plan.states`, like caches of keys and values with spare capacity) to the
    * GPUBuffer that is fed for it, in place of a copy; with `location` "gpu" the output is that buffer. Default: false.
-   * Programs of several steps refuse it.
+   * In a program of several steps that is so where nothing reads the input behind the step that writes the output;
+   * elsewhere the output has a buffer of its own, and the fed one stays as it is.
    */
   inPlace?: boolean;
   /** Ends the wait at once, which rejects with the signal's reason; work that the device has goes on. */

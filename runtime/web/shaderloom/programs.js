@@ -26,8 +26,9 @@ export { checkPrograms, stageUses } from "./program_relations.js";
  *  @typedef {{ data: api.TypedArray | GPUBuffer, dtype: api.DataType, dims: readonly number[] }} ProgramValue
  *  @typedef {(calls: BoundCall[], symbols: Symbols) => Promise<void>} TimeCalls
  *  @typedef {{ program: api.Program, values: Map<string, ProgramValue>, sizes: Symbols, signal?: AbortSignal,
- *    time?: TimeCalls, work: { done: number } }} ProgramRun The values and sizes that are there, and how many steps,
- *    iterations and dispatches there were. */
+ *    time?: TimeCalls, inPlace?: boolean, taken: Set<GPUBuffer>, work: { done: number } }} ProgramRun The values and sizes
+ *    that are there, fed buffers to which outputs were written, and how many steps, iterations and dispatches there
+ *    were. */
 
 /** Return the keys of the stages of a program. @param {api.Step[]} steps @returns {PlanKeys[]} */
 export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
@@ -67,8 +68,7 @@ export class ProgramRunner {
   async run(program, symbols, feeds, ports, { outputs = ports.map(({ name }) => name), inPlace, ...options }) {
     const unknown = outputs.find((name) => !ports.some((port) => port.name === name));
     if (unknown !== undefined) throw new ShaderloomError("input", `the model has no output '${unknown}'`);
-    if (inPlace) throw new ShaderloomError("input", "inPlace is for models that are one plan; this one has several steps");
-    const result = this.#turn.then(() => this.#run(program, symbols, feeds, { outputs, ...options }));
+    const result = this.#turn.then(() => this.#run(program, symbols, feeds, { outputs, inPlace, ...options }));
     this.#turn = result.catch(() => {});
     return result;
   }
@@ -76,7 +76,7 @@ export class ProgramRunner {
   /** @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
    *  @param {api.RunOptions & { outputs: readonly string[], time?: TimeCalls }} options
    *  @returns {Promise<Record<string, api.Tensor>>} */
-  async #run(program, symbols, feeds, { outputs, signal, time, ...places }) {
+  async #run(program, symbols, feeds, { outputs, inPlace, signal, time, ...places }) {
     /** @type {Map<string, ProgramValue>} */
     const values = new Map();
     for (const [name, shape] of Object.entries(program.shapes)) {
@@ -86,9 +86,9 @@ export class ProgramRunner {
     /** @type {Symbols} */
     const sizes = Object.assign(Object.create(null), symbols);
     /** @type {ProgramRun} */
-    const run = { program, values, sizes, signal, time, work: { done: 0 } };
+    const run = { program, values, sizes, signal, time, inPlace, taken: new Set(), work: { done: 0 } };
     await this.#runSteps(run, program.steps);
-    return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), places);
+    return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), places, run.taken);
   }
 
   /** Run steps to the end of their block. @param {ProgramRun} run @param {api.Step[]} steps */
@@ -99,7 +99,7 @@ export class ProgramRunner {
       signal?.throwIfAborted();
       const step = steps[index];
       countWork(run, 1, step);
-      if (step.kind === "stage") await this.#runStage(run, step);
+      if (step.kind === "stage") await this.#runStage(run, step, steps.slice(index + 1));
       else if (step.kind === "alias") values.set(step.value, valueAt(values, step.source));
       else if (step.kind === "refuse") throw new ShaderloomError("input", step.reason);
       else if (step.kind === "loop") await this.#runLoop(run, step);
@@ -165,7 +165,7 @@ export class ProgramRunner {
       const iteration = new BigInt64Array([BigInt(number)]);
       inner.set(step.iteration, { dtype: "int64", dims: [], data: iteration });
       for (const [at, { name }] of step.carried.entries()) inner.set(name, carried[at]);
-      await this.#runSteps({ ...run, values: inner }, step.steps);
+      await this.#runSteps({ ...run, values: inner, inPlace: false }, step.steps);
       await this.#guard.watch("a loop", async () => {
         // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
         carried = step.carried.map(({ name, next }) => {
@@ -235,8 +235,8 @@ export class ProgramRunner {
     return { dtype, dims: [rows.length, ...dims], data: buffer };
   }
 
-  /** @param {ProgramRun} run @param {api.StageStep} step */
-  async #runStage(run, step) {
+  /** @param {ProgramRun} run @param {api.StageStep} step @param {api.Step[]} later the steps behind it */
+  async #runStage(run, step, later) {
     const { values, sizes, time } = run;
     const loaded = await this.#plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
@@ -254,7 +254,7 @@ export class ProgramRunner {
     }
     countWork(run, dispatchCount(plan, symbols), step);
     await this.#guard.watch("a stage", async () => {
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, feeds);
+      const { calls, lookup } = this.#calls.bind(loaded, symbols, feeds, takenBuffers(run, plan, later));
       const encoder = device.createCommandEncoder();
       if (time) encodeStates(encoder, plan, symbols, lookup);
       else encodeRun(encoder, plan, symbols, calls, lookup);
@@ -275,10 +275,10 @@ export class ProgramRunner {
     return Array.from(/** @type {ArrayLike<number | bigint>} */ (/** @type {api.CpuTensor} */ (read).data), Number);
   }
 
-  /** Return values as a caller gets them, in arrays and buffers of its own.
+  /** Return values as a caller gets them, in arrays and buffers of its own, or in fed buffers that were `taken`.
    *  @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
-   *  @returns {Promise<Record<string, api.Tensor>>} */
-  #deliver(values, places) {
+   *  @param {Set<GPUBuffer>} [taken] @returns {Promise<Record<string, api.Tensor>>} */
+  #deliver(values, places, taken = new Set()) {
     const { device } = this.#guard;
     return this.#guard.watch("reading results", () => {
       /** @type {Output[]} */
@@ -295,11 +295,39 @@ export class ProgramRunner {
       }
       const encoder = device.createCommandEncoder();
       const lookup = (/** @type {string} */ name) => buffers.get(name);
-      const read = this.#copies.deliver(encoder, sources, placeOutputs(device, outputs, places), lookup);
+      const begun = new Map([...buffers].filter(([, buffer]) => taken.has(buffer)));
+      const read = this.#copies.deliver(encoder, sources, placeOutputs(device, outputs, places, begun), lookup);
       device.queue.submit([encoder.finish()]);
       return read();
     });
   }
+}
+
+/** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
+ *  plan: where no step `later`, and no other value, has what is overwritten. Add them to those of the run.
+ *  @param {ProgramRun} run @param {Plan} plan @param {api.Step[]} later @returns {Map<string, GPUBuffer>} */
+function takenBuffers({ program, values, inPlace, taken }, { states }, later) {
+  /** @type {Map<string, GPUBuffer>} */
+  const written = new Map();
+  if (!inPlace) return written;
+  for (const { output, input } of states) {
+    const { data } = valueAt(values, input);
+    const isShared = [...values].some(([name, value]) => name !== input && value.data === data);
+    const isRead = [...stepsOf(later)].some((step) => readBy(step).includes(input));
+    if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(program.shapes, input)) continue;
+    written.set(`output:${output}`, data);
+    taken.add(data);
+  }
+  return written;
+}
+
+/** Return the values that a step reads, those of the steps inside of it aside. @param {api.Step} step @returns {string[]} */
+function readBy(step) {
+  if (step.kind === "stage") return step.inputs;
+  if (step.kind === "read") return [step.value];
+  if (step.kind === "alias") return [step.source];
+  if (step.kind === "branch") return [step.condition];
+  return step.kind === "loop" ? [step.condition ?? "", ...step.carried.map(({ initial }) => initial)] : [];
 }
 
 /** Return the bytes of a value's elements. @param {Pick<ProgramValue, "dtype" | "dims">} value */
