@@ -561,11 +561,15 @@ FOUND_BY_RUNS: dict[str, tuple[str, Change]] = {
 }
 
 
-def mutated(seed: Seed, generator: random.Random) -> tuple[bytes, bytes]:
-    """Return the files with one to four random changes of their values, or of their bytes."""
+def mutated(seed: Seed, generator: random.Random, *, programs: bool = False) -> tuple[bytes, bytes]:
+    """Return the files with one to four random changes of their values, or of their bytes.
+
+    With ``programs`` two of three changes are of the manifest's programs.
+    """
     made = copy.deepcopy(seed)
     for _ in range(generator.choice((1, 1, 1, 2, 4))):
-        _mutate(made, generator)
+        is_program = programs and generator.random() < 2 / 3 and made.manifest.get("programs")
+        _mutate(made, generator, made.manifest["programs"] if is_program else None)
     manifest, plan = made.files()
     if generator.random() < 0.1:
         plan = _with_other_bytes(plan, generator)
@@ -574,8 +578,10 @@ def mutated(seed: Seed, generator: random.Random) -> tuple[bytes, bytes]:
     return manifest, plan
 
 
-def _mutate(seed: Seed, generator: random.Random) -> None:
-    container, name = _choose(getattr(seed, generator.choice(("manifest", "plan", "plan"))), generator)
+def _mutate(seed: Seed, generator: random.Random, root: Any = None) -> None:
+    """Change something below ``root``, or anywhere."""
+    root = getattr(seed, generator.choice(("manifest", "plan", "plan"))) if root is None else root
+    container, name = _choose(root, generator)
     kind = generator.randrange(6)
     value = container[name]
     if kind == 0:

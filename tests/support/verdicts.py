@@ -61,6 +61,8 @@ class JavaScript:
     def __init__(self) -> None:
         program = shutil.which("node")
         assert program is not None
+        #: Of processor time that the longest answer took
+        self.longest_milliseconds = 0.0
         self._process = subprocess.Popen(
             [program, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
@@ -84,7 +86,9 @@ class JavaScript:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        answer = json.loads(self._process.stdout.readline())
+        self.longest_milliseconds = max(self.longest_milliseconds, answer["milliseconds"])
+        return answer
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -16,6 +16,12 @@ from .conftest import EMPTY
 #: Seconds after which a bundle hangs: a quiet machine takes a fiftieth of a second
 HANG = 60
 
+#: Seconds after which a run is ended by its signal
+PATIENT_RUN = 2
+
+#: Feeds of the small model, as JavaScript
+SMALL_FEEDS = "{ x: { data: new Float32Array(2 * 5 * 8), dims: [2, 5, 8] }, bias: new Float32Array(8) }"
+
 #: Load a bundle, compile its plans, run it, read its samples
 SCRIPT = """async (url) => {
   const { load, ShaderloomError } = await import("/shaderloom.js");
@@ -30,7 +36,11 @@ SCRIPT = """async (url) => {
   try {
     session = await load(url, { device: state.device });
     await session.prepare();
-    await session.run({ x: { data: new Float32Array(2 * 5 * 8), dims: [2, 5, 8] }, bias: new Float32Array(8) });
+    const signal = AbortSignal.timeout(1000 * SECONDS);
+    await session.run(FEEDS, { signal }).catch((error) => {
+      if (error !== signal.reason) throw error;
+      told.kind = "ended";
+    });
     for (const index of session.manifest.samples.keys()) await session.sample(index);
   } catch (error) {
     told.kind = error instanceof ShaderloomError ? error.kind : "foreign";
@@ -46,7 +56,8 @@ SCRIPT = """async (url) => {
 
 @dataclass(frozen=True)
 class Outcome:
-    """``kind`` is "ran", the kind of the runner's error, "foreign" for another, or "dies" of a page without an answer.
+    """``kind`` is "ran", "ended" of a run that its signal ended, the kind of the runner's error, "foreign" for another,
+    or "dies" of a page without an answer.
 
     ``rule`` and ``path`` are those of a refusal, ``reports`` what the device told nobody, ``losses`` those of devices
     so far.
@@ -68,10 +79,14 @@ class Outcome:
 
 
 class Attempts:
-    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies."""
+    """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies.
 
-    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]]) -> None:
+    ``feeds`` are those of the runs, as JavaScript.
+    """
+
+    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]], feeds: str = SMALL_FEEDS) -> None:
         self._browser = browser
+        self._script = SCRIPT.replace("FEEDS", feeds).replace("SECONDS", str(PATIENT_RUN))
         self._page: Page | None = None
         files = {f"/{number}/{name}": data for number, files in enumerate(bundles) for name, data in files.items()}
         contents = {id(data): Resource(content_type(path), lambda data=data: data) for path, data in files.items()}
@@ -90,7 +105,7 @@ class Attempts:
         """Try a bundle."""
         self._page = self._page or self._browser.open(self._site.url + "empty.html")
         try:
-            answer: dict[str, Any] = self._page.call(SCRIPT, f"/{number}/", timeout=HANG)
+            answer: dict[str, Any] = self._page.call(self._script, f"/{number}/", timeout=HANG)
         except PageError as error:
             self._end()
             self.restarts += 1

@@ -5,16 +5,29 @@ Covers: runtime/web/shaderloom.
 
 from __future__ import annotations
 
+import random
 import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ..support import hostile_programs
-from ..support.bundles import copy_bundle, loops_bundle, loops_feeds
+from ..support.bundles import copy_bundle, files_of, loops_bundle, loops_feeds, steps_bundle
+from ..support.effort import SOAK
+from ..support.hostile import Seed, mutated
 from ..support.hostile_programs import attacked
+from .attempts import Attempts
 from .test_programs import TYPED, for_page
+
+#: Feeds of the two models with programs, as JavaScript
+FEEDS = {
+    "steps": "{ x: { data: Float32Array.from({ length: 200 }, (_, i) => i % 3), dims: [5, 40] },"
+    " c: { data: new Uint8Array(1), dims: [] }, w: { data: new Float32Array(6).fill(1), dims: [2, 3] } }",
+    "loops": "{ x: { data: new Float32Array(3).fill(1), dims: [3] }, limit: { data: new Float32Array([50]), dims: [] },"
+    " k: { data: new BigInt64Array([4n]), dims: [] } }",
+}
 
 #: Outputs by name, or the text of an error
 OUTCOME = f"""async (feeds, options) => {{
@@ -86,3 +99,28 @@ def test_rows_are_refused_before_they_are_allocated(run):
     feeds = loops_feeds(9, 3, 40)
     outcome = run(hostile_programs.rows_of_inputs, feeds, {"maxDeviceBytes": 1500})
     assert re.fullmatch(r"device: 'loop 0 row . \d+ of '(rows|steps)'' needs \d+ bytes beside \d+; .* is 1500", outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FEEDS)
+def test_random_mutations_end(browser, tmp_path, name):
+    """Mutated programs with right digests, 250 of each kind: a result, an error of the runner's own, or, where so much
+    is left to do, the end that a signal asks for; the page and its device live through all.
+    """
+    bundle = {"steps": steps_bundle, "loops": loops_bundle}[name](tmp_path / "b", target="web-software")
+    seed, files = Seed.of(bundle), files_of(bundle)
+    bundles, number = [], 0
+    while len(bundles) < (2500 if SOAK else 250):
+        bundles.append(seed.sealed(files, *mutated(seed, random.Random(number), programs=True)))
+        number += 1
+    kinds: Counter[str] = Counter()
+    with Attempts(browser, [files, *bundles], FEEDS[name]) as attempts:
+        assert attempts.outcome(0).kind == "ran"
+        for number in range(1, len(bundles) + 1):
+            outcome = attempts.outcome(number)
+            assert outcome.kind in ("ran", "ended", "bundle", "device", "input"), (number, outcome)
+            assert not outcome.losses, (number, outcome)
+            kinds[outcome.kind] += 1
+        assert not attempts.restarts
+    assert kinds["ran"] and kinds["bundle"] > 50, kinds

@@ -1,6 +1,6 @@
 // The verdicts of the JavaScript runner on manifests and plans: a JSON line {manifest, plan, key} with files in base64
 // on standard input, a line {rule, path} on standard output; the rule is null where all is well, and "foreign" for an
-// error of another kind. For a line {wgsl} it is {excess}: by what a shader is beyond the guard's bounds, or "".
+// error of another kind; milliseconds are of processor time. For a line {wgsl} it is {excess}: by what a shader is beyond the guard's bounds, or "".
 // tests/support/verdicts.py asks.
 
 import { createInterface } from "node:readline";
@@ -40,5 +40,8 @@ function excessOf(wgsl) {
 
 for await (const line of createInterface({ input: process.stdin })) {
   const question = JSON.parse(line);
-  console.log(JSON.stringify("wgsl" in question ? { excess: excessOf(question.wgsl) } : verdict(question)));
+  const before = process.cpuUsage();
+  const answer = "wgsl" in question ? { excess: excessOf(question.wgsl) } : verdict(question);
+  const { user, system } = process.cpuUsage(before);
+  console.log(JSON.stringify({ ...answer, milliseconds: (user + system) / 1000 }));
 }

@@ -189,6 +189,26 @@ def test_random_mutations(seeds, javascript):
     assert number - first > 100 and len(rules) > 5, rules
 
 
+@pytest.mark.slow
+@pytest.mark.fuzz
+@needs_node
+def test_twenty_thousand_mutations_are_refused_or_accepted(seeds):
+    """Bundles of all kinds, half of them with programs: no error of another kind, and none takes Node five seconds.
+
+    That is processor time, of which a manifest takes some milliseconds: a busy machine changes it little.
+    """
+    programs = [seed for seed in seeds if seed.manifest.get("programs")]
+    rules: Counter[str | None] = Counter()
+    with JavaScript() as running:
+        for number in range(20_000):
+            generator = random.Random(number)
+            seed = generator.choice(programs if number % 2 else seeds)
+            rules[running.verdict(*mutated(seed, generator, programs=True), seed.key).rule] += 1
+            assert not rules["foreign"], number
+        assert running.longest_milliseconds < 5000
+    assert rules[None] > 1000 and len(rules) > 30, rules
+
+
 #: Texts on which parsers of JSON differ
 TEXTS = {
     b"\xef\xbb\xbf": "a mark of the order of bytes", b"NaN": "", b"[Infinity]": "", b"\xff": "", b"": "", b"01": "",
