@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ..plan.device_profile import DEVICE_FEATURES, WEB_LIMITS
@@ -15,6 +19,7 @@ from .llvm_of_triton import keep_triton_apart
 OPENGL = "OpenGL"
 BACKENDS = ("Vulkan", "Metal", "D3D12", OPENGL)
 
+_RUNTIME_FOLDER = "XDG_RUNTIME_DIR"
 _KINDS = {"CPU": "cpu", "DiscreteGPU": "discrete", "IntegratedGPU": "integrated"}
 _PREFERENCE = ("discrete", "integrated", "unknown", "cpu")
 _NO_ADAPTER_HINT = (
@@ -72,7 +77,8 @@ def enumerate_adapters() -> list[tuple[AdapterDescription, Any]]:
     note_use()
     keep_triton_apart()
     try:
-        adapters = wgpu.gpu.enumerate_adapters_sync()
+        with _runtime_folder():
+            adapters = wgpu.gpu.enumerate_adapters_sync()
     except Exception as error:  # wgpu raises RuntimeError and OSError of several kinds here
         raise DeviceError(f"adapters cannot be listed: {first_line(error)}", hint=_NO_ADAPTER_HINT) from error
     usable = [adapter for adapter in adapters if adapter.info["backend_type"] in BACKENDS and _has_compute(adapter)]
@@ -83,6 +89,20 @@ def enumerate_adapters() -> list[tuple[AdapterDescription, Any]]:
         return is_opengl, _PREFERENCE.index(description.kind), -len(description.features)
 
     return [(describe_adapter(index, adapter), adapter) for index, adapter in enumerate(sorted(usable, key=rank))]
+
+
+@contextmanager
+def _runtime_folder() -> Iterator[None]:
+    """Set the folder of a user's session where there is none, without which a library of OpenGL's, which asks for
+    displays, prints errors on Linux."""
+    is_needed = sys.platform == "linux" and not os.environ.get(_RUNTIME_FOLDER)
+    if is_needed:
+        os.environ[_RUNTIME_FOLDER] = tempfile.gettempdir()
+    try:
+        yield
+    finally:
+        if is_needed:
+            os.environ.pop(_RUNTIME_FOLDER, None)  # another thread may have been here
 
 
 def _has_compute(adapter: Any) -> bool:

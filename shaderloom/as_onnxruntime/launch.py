@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -16,10 +15,7 @@ from . import STAND_IN
 def environment() -> dict[str, str]:
     """Return the variables of this process, with the stand-in first on the path of Python."""
     path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", str(STAND_IN))]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(STAND_IN), *path])}
-    if sys.platform == "linux":
-        variables.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())  # without it wgpu prints a spurious "error:"
-    return variables
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(STAND_IN), *path])}
 
 
 def start(command: Sequence[str]) -> NoReturn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import warnings
 from enum import StrEnum
 from typing import Annotated, Any
@@ -95,9 +94,6 @@ app.add_typer(cache.app, name="cache")
 
 def main() -> None:
     """Run the command line program."""
-    # Without this variable wgpu prints a spurious "error:"; no display is needed here.
-    if sys.platform == "linux":
-        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed
     status: Any = 0
     try:

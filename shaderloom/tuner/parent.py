@@ -197,7 +197,6 @@ class _Run:
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
         environment["MESA_SHADER_CACHE_DISABLE"] = "true"  # compile time is measured
-        environment.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
         process = subprocess.Popen(
             [sys.executable, "-m", "shaderloom.tuner.worker"],
             stdin=subprocess.PIPE,
