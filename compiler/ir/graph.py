@@ -21,6 +21,7 @@ import numpy as np
 
 from ...runtime.plan.dtypes import DType
 from ...runtime.plan.errors import InternalError, ModelError, Origin
+from ...runtime.plan.record import record
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 from .layout import Layout, contiguous
@@ -154,6 +155,15 @@ class Node:
         return f"{', '.join(map(repr, self.outputs))} = {self.op}({', '.join(map(repr, self.inputs))})"
 
 
+@record
+class PortWindow:
+    """The part of an input or output of the model that a graph has in its place: neighbouring rows of the whole."""
+
+    whole: str  #: name of the input or output
+    shape: Shape  #: of the whole
+    first: int  #: element of the whole with which the part begins
+
+
 @dataclass
 class Graph:
     """A list of nodes with inputs and outputs; also the body of a control-flow node."""
@@ -166,6 +176,8 @@ class Graph:
     output_types: list[DType] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
+    #: by their names the inputs and outputs that are parts of those of the model (:mod:`..passes.large_ports`)
+    windows: dict[str, PortWindow] = field(default_factory=dict)
     _next_id: int = 0
 
     # -- building ------------------------------------------------------------------------------------------------

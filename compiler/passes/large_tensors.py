@@ -31,7 +31,15 @@ from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import operator_key
 from ..symbolic import polynomial as ix
-from ..target import Target
+from .large_ports import (
+    divide_inputs,
+    exceeds,
+    largest_tensor,
+    may_be_windows,
+    outermost,
+    replace_output,
+    window_rows,
+)
 from .patterns import view
 from .row_axes import RowAxis, emit_rows, operand_rows
 
@@ -51,26 +59,17 @@ _COMBINE = {
 }
 
 
-def divide_large_tensors(graph: Graph, compilation: Compilation) -> int:
-    """Rewrite what reads tensors that the target cannot bind; return the number of nodes that are computed in parts."""
+def divide_large_tensors(graph: Graph, compilation: Compilation, *, has_windows: bool) -> int:
+    """Rewrite what reads tensors that the target cannot bind; return the number of nodes that are computed in parts.
+
+    Tensors of the run come first, as a part of their rows may still need a part of the columns of a constant.  With
+    ``has_windows`` inputs and outputs of the graph may become several.
+    """
     limit = largest_tensor(compilation.target)
-    if not any(_exceeds(value, limit) for value in graph.values()):
+    if not any(exceeds(value, limit) for value in graph.values()):
         return 0
-    return _Division(graph, compilation, limit).run()
-
-
-def largest_tensor(target: Target) -> int:
-    """Return the bytes of the largest tensor that a kernel of the target binds."""
-    return min(target.limit("max-storage-buffer-binding-size"), target.limit("max-buffer-size"))
-
-
-def binding_bytes(value: Value) -> int:
-    """Return the fewest bytes that a tensor takes in memory; the type that the file declares counts."""
-    return math.prod(ix.bounds(size)[0] for size in value.shape) * (value.storage or value.dtype).itemsize
-
-
-def _exceeds(value: Value, limit: int) -> bool:
-    return binding_bytes(value) > limit
+    count = _Division(graph, compilation, limit, of_constants=False, has_windows=has_windows).run()
+    return count + _Division(graph, compilation, limit, of_constants=True, has_windows=False).run()
 
 
 def _row_bytes(value: Value, axis: int) -> int:
@@ -96,17 +95,24 @@ class _Split:
 class _Division:
     """The rewrites of one graph."""
 
-    def __init__(self, graph: Graph, compilation: Compilation, limit: int) -> None:
+    def __init__(
+        self, graph: Graph, compilation: Compilation, limit: int, *, of_constants: bool, has_windows: bool
+    ) -> None:
+        """Divide tensors that depend on constants alone, or else those of the run."""
         self._graph = graph
+        self._of_constants = of_constants
+        self._has_windows = has_windows
         self._compilation = compilation
         self._limit = limit
         self._constant = constant_values(graph)
         self._narrow = narrow_values(graph, self._constant)
         self._large: dict[Value, frozenset[Value]] = {}  #: tensors beyond the limit that are loaded for a value
+        self._near: dict[Value, bool] = {}
         self._parts: dict[tuple[Value, int, int, int], Value] = {}
 
     def run(self) -> int:
-        count = 0
+        """Rewrite the graph; return the number of changes."""
+        count = divide_inputs(self._graph, self._compilation.target, self._limit) if self._has_windows else 0
         for node in list(self._graph.nodes):
             count += self._visit(node)
         if count:
@@ -138,7 +144,8 @@ class _Division:
             if current in self._large:
                 continue
             if self._is_stored(current):
-                self._large[current] = frozenset([current] if _exceeds(current, self._limit) else [])
+                counts = exceeds(current, self._limit) and (current in self._constant) == self._of_constants
+                self._large[current] = frozenset([current] if counts else [])
             else:
                 self._large[current] = frozenset().union(*(self._large[operand] for operand in operands(current)))
         return self._large[value]
@@ -152,17 +159,17 @@ class _Division:
 
     def _is_root(self, node: Node) -> bool:
         """Return whether the result is stored, or small, and computed from a tensor that is too large."""
-        if not _exceeds(node.output, self._limit) or self._is_stored(node.output):
+        if not exceeds(node.output, self._limit):
             return any(self._loaded(operand) for operand in operands(node.output))
-        return False
+        return self._has_windows and may_be_windows(self._graph, node.output, self._compilation.target)
 
     # -- how to split --------------------------------------------------------------------------------------------
 
     def _splits(self, builder: GraphBuilder, node: Node) -> Sequence[_Split | None]:
         """Return the ways to compute a node in parts; None for those that split too little."""
         result = node.output
-        if _exceeds(result, self._limit):
-            return []
+        if exceeds(result, self._limit):
+            return [self._as_windows(builder, node)]
         ways = [self._by_rows(builder, node, axis) for axis in range(result.rank)]
         key = operator_key(node)
         if key == "loom.MatMul":
@@ -183,6 +190,20 @@ class _Division:
             return builder.op("Concat", *parts, axis=axis)
 
         return self._split(node, list(rows.items()), node.output.shape[axis], build)
+
+    def _as_windows(self, builder: GraphBuilder, node: Node) -> _Split | None:
+        """Split an output of the graph along its outermost axis."""
+        axis, rows = outermost(node.output), operand_rows(node, outermost(node.output))
+        if rows is None:
+            return None
+        multiple, most = window_rows(node.output, self._compilation.target, self._limit)
+
+        def build(spans: Sequence[tuple[int, int]]) -> Value:
+            parts = [self._rows_of(node, axis, start, stop) for start, stop in spans]
+            replace_output(self._graph, node.output, parts, [start for start, _ in spans])
+            return builder.op("Concat", *parts, axis=axis)
+
+        return self._split(node, list(rows.items()), node.output.shape[axis], build, most, (_MULTIPLES[0], multiple))
 
     def _by_terms(self, builder: GraphBuilder, node: Node) -> _Split | None:
         left, right = node.operand(0), node.operand(1)
@@ -250,9 +271,13 @@ class _Division:
         read: Sequence[tuple[Value, RowAxis]],
         extent: ix.Dim,
         build: Callable[[Sequence[tuple[int, int]]], Value],
+        most: int | None = None,
+        multiples: Sequence[int] = _MULTIPLES,
     ) -> _Split | None:
         """Return the split of ``node`` along an axis with ``extent`` elements, of which operands have the row axes in
         ``read``; None unless each part of every large tensor can be bound.
+
+        A part has at most ``most`` rows, and a multiple of one of ``multiples``, the first that is possible.
         """
         large = frozenset().union(*(self._loaded(operand) for operand in operands(node.output)))
         covered: dict[Value, RowAxis] = {}
@@ -261,11 +286,11 @@ class _Division:
             return None
         if not large <= covered.keys():
             return None
-        most = extent
+        most = extent if most is None else most
         for value, at in covered.items():
             if value in self._loaded(value):
                 most = min(most, int(self._limit // (_row_bytes(value, at.axis) * at.scale)))
-        for multiple in _MULTIPLES:
+        for multiple in multiples:
             rows = most // multiple * multiple
             if rows and (rows == extent or all((rows * scale).denominator == 1 for scale in scales)):
                 return _Split(extent, rows, build)
@@ -294,8 +319,24 @@ class _Division:
 
     def _rows_above(self, value: Value, axis: int) -> dict[Value, RowAxis] | None:
         """Return the row axes of the operands of which a part of ``value`` is computed; None if it is cut itself."""
-        computed = value.producer is not None and (value in self._constant or bool(self._loaded(value)))
-        return operand_rows(value.producer, axis) if computed and value.producer is not None else None
+        node = value.producer
+        if node is None:
+            return None
+        computed = value in self._constant or self._loaded(value) or self._is_near(value)
+        return operand_rows(node, axis) if computed else None
+
+    def _is_near(self, value: Value) -> bool:
+        """Return whether a value is too large, or is computed of such a value, with maps at most in between."""
+
+        def above(current: Value) -> Sequence[Value]:
+            is_map = current.producer is not None and registry.of(current.producer).is_map
+            return operands(current) if is_map and current not in self._near else ()
+
+        for current in post_order([value], above):
+            if current not in self._near:
+                near = any(exceeds(each, self._limit) for each in (current, *operands(current)))
+                self._near[current] = near or any(self._near.get(each, False) for each in above(current))
+        return self._near[value]
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
@@ -317,6 +358,8 @@ class _Division:
             part.storage = value.storage
             return part
         node = value.producer
+        if node is not None and operator_key(node) == "Concat" and node.attributes.axis % value.rank == axis:
+            return self._across(node, axis, start, stop)
         if node is not None and self._rows_above(value, axis) is not None:
             part = self._rows_of(node, axis, start, stop)
             part.storage = part.storage or value.storage
@@ -325,6 +368,18 @@ class _Division:
         starts = tuple(start if at == axis else 0 for at in range(value.rank))
         steps = (1,) * value.rank
         return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=steps, sizes=shape)
+
+    def _across(self, node: Node, axis: int, start: int, stop: int) -> Value:
+        """Return elements ``start`` to ``stop`` along the axis of a Concat: of the operands that have any of them."""
+        parts, first = [], 0
+        for position in range(len(node.inputs)):
+            operand = node.operand(position)
+            size = ix.number(operand.shape[axis])
+            if first < stop and start < first + size:
+                parts.append(self._part(operand, axis, max(start - first, 0), min(stop - first, size)))
+            first += size
+        builder = GraphBuilder(self._graph, node.origins, self._compilation.limits)
+        return parts[0] if len(parts) == 1 else builder.op("Concat", *parts, axis=axis)
 
     def _rows_of(self, node: Node, axis: int, start: int, stop: int) -> Value:
         """Append ``node`` for a part of its result; operands that are not large are cut where they are read."""

@@ -77,6 +77,14 @@ def _expand(graph: Graph, compilation: Compilation) -> int:
     return expand(graph, compilation.limits)
 
 
+def _large_tensors(lowering: Lowering, compilation: Compilation) -> int:
+    """Read and compute in parts what the target cannot bind; return the number of rewrites.
+
+    What other stages know of an input or output, they know of the whole.
+    """
+    return divide_large_tensors(lowering.graph, compilation, has_windows=lowering.unit.interface is None)
+
+
 def _attention(graph: Graph, compilation: Compilation) -> int:
     """Recognise softmaxes with the product behind them; return the number of rewrites."""
     return apply_rules(graph, attention.rules(compilation.target), compilation)
@@ -224,7 +232,7 @@ PIPELINE = PassManager(
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
         Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
         # before patterns are recognised: what they make of a weight they make of its parts
-        Pass("large-tensors", _rewrite(divide_large_tensors), requires=_EXPANDED, after=("simplify",), required=True),
+        Pass("large-tensors", _large_tensors, requires=_EXPANDED, after=("simplify",), required=True),
         Pass("rows", _rewrite(select_rows), requires=_EXPANDED, after=("simplify",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
         Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify", "rows")),

@@ -30,7 +30,7 @@ from ..rewriting.rules import GraphFacts
 from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
-from .large_tensors import binding_bytes, largest_tensor
+from .large_ports import binding_bytes, largest_tensor
 from .patterns import split_constant, static_numbers, varies_along, view
 
 #: Elementwise steps within which two products must meet

@@ -10,7 +10,7 @@ from ...runtime.plan.errors import DeviceLimitError, Origin
 from ...runtime.plan.facts import TensorKind
 from ...runtime.plan.plan import Range
 from ..fusion import Fusion
-from ..ir.graph import Value
+from ..ir.graph import PortWindow, Value
 from ..symbolic import polynomial as ix
 from ..symbolic.dimensions import serialise
 from ..target import Target
@@ -31,9 +31,13 @@ class BufferMap:
         fusion: Fusion,
         liveness: Liveness,
         weights: Weights,
+        windows: Mapping[str, PortWindow],
     ) -> None:
-        """Take the graph's inputs, and computed outputs with their names; :meth:`place` must follow."""
+        """Take the graph's inputs, computed outputs with their names, and those that are windows of the model's;
+        :meth:`place` must follow.
+        """
         self._inputs = frozenset(inputs)
+        self._windows = windows
         self._outputs = outputs
         self._fusion = fusion
         self._liveness = liveness
@@ -52,7 +56,7 @@ class BufferMap:
             size = ix.bounds(stored_bytes(slot))[1]
             _check_size(slot, size, slot.producer.origin if slot.producer else None, target)
         self._positions = {slot: position for position, slot in enumerate(slots)}
-        self._produced = [slot for slot in ranges if slot in self._outputs]
+        self._produced = [slot for slot in ranges if slot in self._outputs and self._outputs[slot] not in self._windows]
         self.allocation = allocate(
             [ranges[slot] for slot in slots],
             target.storage_alignment,
@@ -72,15 +76,22 @@ class BufferMap:
         size = serialise(stored_bytes(value))
         kind, slot = self.kind_of(value), self._liveness.slot_of(value)
         if kind is TensorKind.INPUT:
-            return Range(f"input:{value.name}", 0, size)
+            return self._port_range("input", value.name, value)
         if kind is TensorKind.WEIGHT:
             return Range(f"weight:{self._weights.key_of(value)}", 0, size)
         if kind is TensorKind.OUTPUT:
-            return Range(f"output:{self._outputs[slot]}", 0, size)
+            return self._port_range("output", self._outputs[slot], value)
         buffer, offset = self.allocation.locations[self._positions[slot]]
         if isinstance(buffer, OutputBuffer):
             return Range(f"output:{self._outputs[self._produced[buffer.number]]}", offset, size)
         return Range(f"arena:{buffer.number}", offset, size)
+
+    def _port_range(self, kind: str, name: str, value: Value) -> Range:
+        """Return the range of an input or output of the graph: of the model's that has it as a window, or a whole."""
+        size, window = serialise(stored_bytes(value)), self._windows.get(name)
+        if window is None:
+            return Range(f"{kind}:{name}", 0, size)
+        return Range(f"{kind}:{window.whole}", window.first * value.dtype.itemsize, size)
 
     def check_bindings(self, kernel: GroupKernel, target: Target) -> None:
         """Raise :class:`DeviceLimitError` if the device cannot bind an operand, or the source of a weight among them.

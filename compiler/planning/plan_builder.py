@@ -27,7 +27,7 @@ from .call_info import CallRecorder
 from .host_weights import HostWeights
 from .kernel_table import KernelTable
 from .liveness import Liveness
-from .ports import computed_outputs, output_ports, port_of
+from .ports import computed_outputs, output_ports, whole_ports
 from .sizes import stored_bytes
 from .weight_transforms import DeviceWeights, Weights
 
@@ -56,7 +56,7 @@ class Planner:
         if compilation.keep_weight is not None:
             self._built = self._running  # groups that run once need no kernel, whatever limits it would break
             self._weights = HostWeights(self._weights_read(), compilation.keep_weight, compilation.progress)
-        self._buffers = BufferMap(graph.inputs, self._outputs, fusion, self._liveness, self._weights)
+        self._buffers = BufferMap(graph.inputs, self._outputs, fusion, self._liveness, self._weights, graph.windows)
         self._ranges: dict[Value, LiveRange] = {}
 
     def _weights_read(self) -> set[Value]:
@@ -104,7 +104,7 @@ class Planner:
         outputs = output_ports(self._graph, self._outputs, self._weights)
         plan = Plan(
             key="",
-            inputs=tuple(port_of(value, value.name) for value in self._graph.inputs),
+            inputs=tuple(whole_ports(self._graph.windows, [(each, each.name) for each in self._graph.inputs])),
             outputs=tuple(outputs.ports),
             symbols=self._symbols,
             kernels=tuple(self._kernels.shaders.values()),

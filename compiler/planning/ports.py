@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from ...runtime.plan.plan import ConstantOutput, OutputAlias, Port
 from ..fusion import Fusion
-from ..ir.graph import Graph, Value
+from ..ir.graph import Graph, PortWindow, Value
 from ..symbolic.dimensions import serialise
 from .sizes import stored_bytes
 from .weight_transforms import Weights, source_of
@@ -37,11 +37,22 @@ def port_of(value: Value, name: str) -> Port:
     return Port(name, value.dtype.name, tuple(serialise(dim) for dim in value.shape))
 
 
+def whole_ports(windows: Mapping[str, PortWindow], values: Iterable[tuple[Value, str]]) -> list[Port]:
+    """Return the ports of inputs or outputs of the model for those of a graph with their names, in order."""
+    ports: dict[str, Port] = {}
+    for value, name in values:
+        port, window = port_of(value, name), windows.get(name)
+        if window is not None:
+            port = replace(port, name=window.whole, shape=tuple(map(serialise, window.shape)))
+        ports.setdefault(port.name, port)
+    return list(ports.values())
+
+
 def output_ports(graph: Graph, computed: Mapping[Value, str], weights: Weights) -> Outputs:
     """Return the outputs of the plan of ``graph``; ``computed`` is that of :func:`computed_outputs`."""
-    result = Outputs()
-    for value, name in zip(graph.outputs, graph.output_names, strict=True):
-        result.ports.append(port_of(value, name))
+    named = list(zip(graph.outputs, graph.output_names, strict=True))
+    result = Outputs(whole_ports(graph.windows, named))
+    for value, name in named:
         size = serialise(stored_bytes(value))
         if value in computed:
             if computed[value] != name:

@@ -17,6 +17,7 @@ from shaderloom.runtime.bundle.format import CHUNK, DIGEST, MANIFEST
 from shaderloom.runtime.bundle.integrity import digest_line
 
 from .kernels import make_model
+from .large_weights import windows
 
 #: A weight used as it is and two that a session would make with kernels (too large for the compiler to fold); an input
 #: that is also an output, constant outputs, and an output that is a weight
@@ -227,9 +228,10 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
-    with repeated calls, one with a state, one with a program, and one with loops.
+    with repeated calls, one with a state, one with a program, one with loops, and one with windows and weights in
+    parts.
     """
-    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps", "loops")
+    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps", "loops", "windows")
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -242,4 +244,6 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     cache_bundle(paths["cache"], as_zip=as_zip)
     steps_bundle(paths["steps"], as_zip=as_zip)
     loops_bundle(paths["loops"], as_zip=as_zip)
+    limits = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
+    compile_bundle(windows()[0], paths["windows"], limits=limits, as_zip=as_zip)
     return paths

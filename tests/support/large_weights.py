@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from shaderloom.runtime.plan.device_profile import DeviceProfile
+
 from .kernels import make_model
 
 node = helper.make_node
+BINDING = "max-storage-buffer-binding-size"
 RNG = np.random.default_rng(3)
 
 Model = tuple[onnx.ModelProto, dict[str, np.ndarray]]
@@ -26,9 +30,13 @@ def bytes_of(*shape: int, dtype: str = "uint8") -> np.ndarray:
 
 
 def made(
-    nodes: Sequence[onnx.NodeProto], feeds: Mapping[str, np.ndarray], output: str = "y", **constants: np.ndarray
+    nodes: Sequence[onnx.NodeProto],
+    feeds: Mapping[str, np.ndarray],
+    outputs: Sequence[str] = ("y",),
+    **constants: np.ndarray,
 ) -> Model:
-    model = make_model(nodes, feeds, [output], constants=constants)
+    """A model of ``nodes``, and its feeds."""
+    model = make_model(nodes, feeds, outputs, constants=constants)
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     return model, dict(feeds)
 
@@ -66,3 +74,13 @@ def packed(rows: int, length: int = 2, *, bits: int = 4, zeros: bool = False) ->
              bits=bits),
     ]  # fmt: skip
     return made(nodes, {"i": indices(rows, length, 1)}, **constants)
+
+
+def windows() -> Model:
+    """A model whose input, output and intermediate results take more than 16 KiB, the weight 20 KiB."""
+    nodes = [node("Softmax", ["x"], ["p"], axis=1), node("MatMul", ["p", "w"], ["y"])]
+    return made(nodes, {"x": floats(301, 64)}, w=floats(64, 80))
+
+
+def limited(profile: DeviceProfile, limit: int, buffer: int | None = None) -> DeviceProfile:
+    return replace(profile, limits={**profile.limits, BINDING: limit, "max-buffer-size": buffer or limit})

@@ -1,4 +1,4 @@
-"""Weights in parts, in a page.
+"""Weights in parts, and windows of inputs and outputs, in a page.
 
 Covers: runtime/web/shaderloom.
 """
@@ -6,19 +6,22 @@ Covers: runtime/web/shaderloom.
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from shaderloom.bundles.compile import compile_bundle
 
 from ..support.comparison import reference, relative_error
-from ..support.large_weights import packed, tied
+from ..support.large_weights import packed, tied, windows
+from .chromium import Page
 
 LIMIT = 1 << 14
 
-RUN = """async (numbers, dims) => {
+RUN = """async (name, numbers, dims) => {
+  const [type, convert] = name === "i" ? ["BigInt64Array", BigInt] : ["Float32Array", Number];
   const { load } = await import("/shaderloom.js");
   const session = await load("/bundle/");
-  const { y } = await session.run({ i: { data: BigInt64Array.from(numbers, BigInt), dims } });
+  const { y } = await session.run({ [name]: { data: globalThis[type].from(numbers, convert), dims } });
   return { dims: y.dims, data: Array.from(y.data) };
 }"""
 
@@ -28,6 +31,19 @@ def test_weights_are_read_in_parts(open_bundle, tmp_path, build):
     model, feeds = build(1003, 1)
     limits = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": LIMIT}
     compile_bundle(model, tmp_path / "b", shapes=[{"i": feeds["i"].shape}], limits=limits)
-    y = open_bundle(tmp_path / "b").call(RUN, feeds["i"].ravel().tolist(), list(feeds["i"].shape))
+    assert error_of(open_bundle(tmp_path / "b"), model, feeds) <= 2e-5
+
+
+def test_windows_of_inputs_and_outputs_are_bound(open_bundle, tmp_path):
+    model, feeds = windows()
+    limits = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": 1 << 17}
+    compile_bundle(model, tmp_path / "b", limits=limits)
+    assert error_of(open_bundle(tmp_path / "b"), model, feeds) <= 2e-5
+
+
+def error_of(page: Page, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:
+    """Run a bundle in a page, and compare with onnxruntime."""
+    ((name, array),) = feeds.items()
+    y = page.call(RUN, name, array.ravel().tolist(), list(array.shape))
     found = np.array(y["data"], np.float32).reshape(y["dims"])
-    assert relative_error(found, reference(model, feeds)[0]) <= 2e-5
+    return relative_error(found, reference(model, feeds)[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -11,17 +9,16 @@ from onnx import helper
 
 from shaderloom.compiler.remarks import Remark
 from shaderloom.runtime.execution.requirements import requirements
-from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import DeviceLimitError
 from shaderloom.runtime.plan.plan import Plan
 
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import Model, bytes_of, floats, indices, made, packed, tied
+from ...support.kernels import make_model
+from ...support.large_weights import BINDING, Model, bytes_of, floats, indices, limited, made, packed, tied
 from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 
 node = helper.make_node
-BINDING = "max-storage-buffer-binding-size"
 
 
 def dequantised(shape: tuple[int, int], axis: int, *, block: int = 0, transposed: bool = False) -> Model:
@@ -80,10 +77,6 @@ CASES = {
 }  # fmt: skip
 
 
-def limited(profile: DeviceProfile, limit: int, buffer: int | None = None) -> DeviceProfile:
-    return replace(profile, limits={**profile.limits, BINDING: limit, "max-buffer-size": buffer or limit})
-
-
 def largest(plan: Plan) -> int:
     """Bytes of the largest binding of a plan, those of the calls that make its weights and their sources included."""
     made_of = [span.size for weight in plan.weights for call in weight.calls for span in call.ranges]
@@ -134,6 +127,18 @@ def test_indices_out_of_range_are_clamped_as_without_parts(device):
     )
     whole, parts = (compile_for(model, feeds, limited(device.profile, limit)) for limit in (1 << 20, 1 << 13))
     np.testing.assert_array_equal(*(run_plan(device, plan, model, feeds)[0] for plan in (whole, parts)))
+
+
+def test_plans_for_many_sizes_read_parts(device):
+    """The rows of the activation are declared dynamic."""
+    nodes = [node("Gather", ["w", "i"], ["e"]), node("Gemm", ["e", "w", "b"], ["y"], transB=1)]
+    model = make_model(nodes, {"i": indices(1003, 7)}, ["y"], constants={"w": floats(1003, 36), "b": floats(1003)},
+                       dims={"i": ("n",)})  # fmt: skip
+    feeds = [{"i": indices(1003, rows)} for rows in (1, 3, 8)]
+    plan = compile_for(model, feeds[0], limited(device.profile, 1 << 15), dynamic={"n": (1, 8)})
+    assert largest(plan) <= 1 << 15
+    for fed, (found,) in zip(feeds, run_plan(device, plan, model, feeds), strict=True):
+        assert relative_error(found, reference(model, fed)[0]) <= 2e-5
 
 
 def test_half_precision_reads_the_constants_in_parts(device):

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,30 @@ def test_every_relation_has_its_rule(seeds, name):
     verdict, calls = _counted(*files, seeds[0].key)
     assert (verdict.rule, verdict.path[0]) == (rule, file)
     assert calls < 4 * sum(map(len, files))
+
+
+def _moved(port: str, field: str, more: int):
+    """Change the last of the ranges that calls bind of a port."""
+
+    def change(plan: Any) -> None:
+        calls = [call for command in plan["commands"] for call in command["calls"]]
+        spans = [span for call in calls for span in call["ranges"] if span["buffer"] == port]
+        last = max(spans, key=lambda span: span["offset"])
+        assert last["offset"]
+        last[field] += more
+
+    return change
+
+
+@needs_node
+@pytest.mark.parametrize("port", ["input:x", "output:y"])
+@pytest.mark.parametrize(
+    ("field", "more", "rule"), [("offset", 256, "inside"), ("size", 16, "inside"), ("size", -2, "words")]
+)
+def test_windows_lie_inside_of_their_port(seeds, javascript, port, field, more, rule):
+    seed = next(seed for seed in seeds if seed.plan["outputs"][0]["shape"] == [301, 80])
+    files = seed.changed("plan", _moved(port, field, more)).files()
+    assert python_verdict(*files, seed.key).rule == javascript.verdict(*files, seed.key).rule == rule
 
 
 @pytest.mark.slow

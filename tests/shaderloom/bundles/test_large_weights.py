@@ -16,7 +16,7 @@ from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 
 from ...support.command_line import run_command
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import floats, made, node, packed, tied
+from ...support.large_weights import floats, made, node, packed, tied, windows
 
 LIMIT = 1 << 14
 LIMITS = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": LIMIT}
@@ -35,6 +35,18 @@ def test_a_bundle_has_the_parts_of_its_weights(each_device, tmp_path, build, pre
         (found,) = session.run(None, feeds)
     (expected,) = reference(model, feeds)
     assert relative_error(found, expected) <= (2e-5 if precision == "float32" else 2e-3)
+
+
+def test_a_bundle_binds_windows_of_inputs_and_outputs(each_device, tmp_path):
+    model, feeds = windows()
+    limits = {**LIMITS, "maxBufferSize": 1 << 17}
+    manifest = compile_bundle(model, tmp_path / "b", limits=limits)
+    assert manifest.limits["max-storage-buffer-binding-size"] <= LIMIT
+    assert manifest.limits["max-buffer-size"] == 301 * 80 * 4
+    with shaderloom.load_bundle(tmp_path / "b", device=each_device) as session:
+        for _ in range(2):
+            (found,) = session.run(None, feeds)
+            assert relative_error(found, reference(model, feeds)[0]) <= 2e-5
 
 
 @pytest.mark.slow

@@ -1,0 +1,101 @@
+"""Inputs and outputs beyond a binding: several of the graph, each a window of the model's.
+
+A window is rows of the outermost axis: neighbours in memory, at an offset that a binding may begin at.  The plan has
+the whole as one input or output, of which kernels bind ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..ir.graph import Graph, PortWindow, Value
+from ..rewriting.builder import GraphBuilder
+from ..symbolic import polynomial as ix
+from ..target import Target
+
+
+def largest_tensor(target: Target) -> int:
+    """Return the bytes of the largest tensor that a kernel of the target binds."""
+    return min(target.limit("max-storage-buffer-binding-size"), target.limit("max-buffer-size"))
+
+
+def binding_bytes(value: Value) -> int:
+    """Return the bytes of a tensor of fixed size; the type that the file declares counts."""
+    return math.prod(map(ix.number, value.shape)) * (value.storage or value.dtype).itemsize
+
+
+def exceeds(value: Value, limit: int) -> bool:
+    """Return whether a tensor of fixed size is larger than ``limit`` bytes: of others a run has the last word."""
+    return all(isinstance(size, int) for size in value.shape) and binding_bytes(value) > limit
+
+
+def outermost(value: Value) -> int:
+    """Return the first axis with more than one element."""
+    return next((axis for axis, size in enumerate(value.shape) if size != 1), 0)
+
+
+def window_rows(value: Value, target: Target, limit: int) -> tuple[int, int]:
+    """Return of how many rows those of a window are a multiple, and how many it has at most.
+
+    Windows begin where a binding may begin on any device.
+    """
+    row = binding_bytes(value) // ix.number(value.shape[outermost(value)])
+    alignment = math.lcm(target.storage_alignment, 256)
+    multiple = alignment // math.gcd(row, alignment)
+    return multiple, limit // row // multiple * multiple
+
+
+def divide_inputs(graph: Graph, target: Target, limit: int) -> int:
+    """Replace inputs beyond ``limit`` by windows, which readers read side by side; return the number of such inputs."""
+    count = 0
+    for value in list(graph.inputs):
+        if value.uses and value not in graph.outputs and _is_divisible(value, target, limit):
+            _divide_input(graph, value, window_rows(value, target, limit)[1])
+            count += 1
+    return count
+
+
+def _divide_input(graph: Graph, value: Value, most: int) -> None:
+    axis = outermost(value)
+    position, extent = graph.inputs.index(value), ix.number(value.shape[axis])
+    row = ix.number(ix.product(value.shape[axis + 1 :]))
+    parts = []
+    for start in range(0, extent, most):
+        stop = min(start + most, extent)
+        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+        part = graph.new_value(f"{value.name}[{start}:{stop}]", value.dtype, shape)
+        part.storage = value.storage
+        graph.windows[part.name] = PortWindow(value.name, value.shape, start * row)
+        parts.append(part)
+    graph.inputs[position : position + 1] = parts
+    readers = list(value.uses)
+    whole = GraphBuilder(graph, value.user.origins).op("Concat", *parts, axis=axis)
+    for node, at in readers:
+        graph.set_input(node, at, whole)
+    graph.sort()
+
+
+def may_be_windows(graph: Graph, value: Value, target: Target) -> bool:
+    """Return whether a value is an output of the graph that several may replace."""
+    is_output = graph.outputs.count(value) == 1
+    return is_output and _is_divisible(value, target, largest_tensor(target))
+
+
+def _is_divisible(value: Value, target: Target, limit: int) -> bool:
+    fits = exceeds(value, limit) and binding_bytes(value) <= target.limit("max-buffer-size")
+    return fits and window_rows(value, target, limit)[1] > 0
+
+
+def replace_output(graph: Graph, value: Value, parts: Sequence[Value], starts: Sequence[int]) -> None:
+    """Let ``parts``, which begin at the rows ``starts``, be outputs of the graph in place of ``value``."""
+    position = graph.outputs.index(value)
+    name, row = graph.output_names[position], ix.number(ix.product(value.shape[outermost(value) + 1 :]))
+    names = [f"{name}[{start}:]" for start in starts]
+    for part, start, of_part in zip(parts, starts, names, strict=True):
+        part.name = of_part
+        graph.windows[of_part] = PortWindow(name, value.shape, start * row)
+    graph.outputs[position : position + 1] = parts
+    graph.output_names[position : position + 1] = names
+    if graph.output_types:
+        graph.output_types[position : position + 1] = [graph.output_types[position]] * len(parts)
