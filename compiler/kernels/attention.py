@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,8 @@ def _build(context: GroupContext) -> BuiltKernel:
         y=context.group.output.dtype.name,
         **{name: extent(size) for name, size in hooks.new_dims.items()},
     )
-    problem = hooks.problem(upper_bound(hooks.new_dims.get("new", 0)))
+    packed = all(_is_halves(hook.result) for hook in hooks.written if hook.name in ("load_k", "load_v"))
+    problem = replace(hooks.problem(upper_bound(hooks.new_dims.get("new", 0))), packed=packed)
     tiles = filter_by_trips(context.target, attention_tiles.attention_tiles(context.target, problem), hooks.rounds)
     tile = context.choose(key, tiles, rows=hooks.m_size)
     vectors = hooks.key_vectors, hooks.value_vectors
@@ -156,8 +158,7 @@ class AttentionHooks:
         """Return the sizes for tuning, of a kernel that writes ``new`` rows to caches."""
         batch, m, n = (ix.bounds(size)[1] for size in (self.batch_size, self.m_size, self.n_size))
         groups, element = self.node.attributes.groups, self.node.operand(1).dtype.itemsize
-        packed = self.key_size > 0 and all(_is_halves(hook.result) for hook in (self._load_k(), self._load_v()))
-        return AttentionProblem(batch, m, n, self.key_size, self.value_size, groups, element, new, packed)
+        return AttentionProblem(batch, m, n, self.key_size, self.value_size, groups, element, new)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -205,13 +206,15 @@ class AttentionHooks:
         return first + -(-keys // tile.tile_keys) * trips + tile.rows * slices
 
     def all(self, tile: attention_tiles.AttentionTile) -> list[Hook]:
-        hooks = self._all()
+        hooks = self.written
         waits = isinstance(tile, StreamAttention) or (isinstance(tile, RowAttention) and tile.ahead)
         if waits or (isinstance(tile, BlockAttention) and tile.packed):  # what waits is as it is in memory
             hooks = [replace(hook, held=hook.name in ("load_k", "load_v")) for hook in hooks]
         return hooks
 
-    def _all(self) -> list[Hook]:
+    @cached_property
+    def written(self) -> list[Hook]:
+        """The hooks of any form."""
         ranges = self._ranges()
         new = [hook for letter, cache in zip("kv", self.caches) for hook in cache.hooks(letter)]
         new += [cache.begin() for cache in self.caches[:1]]

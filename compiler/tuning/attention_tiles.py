@@ -22,8 +22,6 @@ _FETCHED_VECTORS = 8
 _STREAM_ROWS = 4
 #: Vectors of a key that each of their threads has, best: with more, fewer workgroups have registers
 _STREAM_VECTORS = 2
-#: Workgroups that read long caches, for each that keeps a device busy
-_LONG_WORKGROUPS = 4
 #: Bytes of keys and values, counted once for each query, that a GPU's cache delivers in less time than a shared
 #: workgroup takes to compute with them
 _CACHED_BYTES = 16 << 20
@@ -382,11 +380,11 @@ def attention_parts(target: Target, problem: AttentionProblem) -> int:
     if not isinstance(target.costs, WorkgroupCosts) or not problem.has_few_rows:
         return 1
     costs = target.costs.attention
-    if problem.is_long:
-        groups = max(problem.batch * ceil(problem.m / _STREAM_ROWS), 1)
-        return max(min(_LONG_WORKGROUPS * target.busy_workgroups // groups, costs.parts), 1)
+    rows = _STREAM_ROWS if problem.is_long else problem.rows(target)
     whole = problem.bytes * costs.byte
-    free = 2 * target.busy_workgroups // max(problem.batch * ceil(problem.m / problem.rows(target)), 1)
+    free = 2 * target.busy_workgroups // max(problem.batch * ceil(problem.m / rows), 1)
+    if problem.is_long and free > 1:  # twice as many workgroups hide the loads, and share what memory delivers
+        free, whole = 2 * free, 2 * whole
 
     def cost(parts: int) -> float:
         return whole / parts + (costs.merge + costs.merge_part * parts if parts > 1 else 0.0)

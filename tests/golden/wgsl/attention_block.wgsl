@@ -1,6 +1,6 @@
-@group(0) @binding(0) var<storage, read> x0: array<vec2<u32>>;
+@group(0) @binding(0) var<storage, read> x0: array<i32>;
 @group(0) @binding(1) var<storage, read> x1: array<vec2<u32>>;
-@group(0) @binding(2) var<storage, read> x2: array<i32>;
+@group(0) @binding(2) var<storage, read> x2: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read> x3: array<vec2<u32>>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec2<u32>>;
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
@@ -21,22 +21,22 @@ fn keys_begin(batch: i32, m: i32) -> i32 {
   return min(max(0, 0), 1024);
 }
 fn keys_end(batch: i32, m: i32) -> i32 {
-  return max(min(min(1024, ((((x2[0] + 1) * 0) + m) + 1)), (x2[0] + 1)), 0);
+  return max(min(min(1024, ((((x0[0] + 1) * 0) + m) + 1)), (x0[0] + 1)), 0);
 }
 fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  let t1 = unpack_float16_4(x3[(batch * 4 + m * 16 + step)]);
+  let t1 = unpack_float16_4(x1[(batch * 4 + m * 16 + step)]);
   return (t1 * vec4<f32>(0.25f));
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec2<u32> {
   let i1 = batch >> 1u;
-  return x0[(i1 * 4096 + n * 4 + step)];
+  return x2[(i1 * 4096 + n * 4 + step)];
 }
 fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
   return product;
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
   let i1 = batch >> 1u;
-  return x1[(i1 * 4096 + n * 4 + step)];
+  return x3[(i1 * 4096 + n * 4 + step)];
 }
 fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
   y[(batch * 4 + m * 16 + step)] = pack_float16_4(value);

@@ -45,8 +45,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var total0 = 0.0;
   var sum0 = vec4<f32>();
   let part = i32(group.z);
-  let stop = min((part + 1) * 273, 9000);
-  for (var start = part * 273; start < stop; start += 256) {
+  let chunk = 273;
+  let first = 0 + part * chunk;
+  let stop = min(first + chunk, 9000);
+  for (var start = first; start < stop; start += 256) {
     let n0 = min(start + team, stop - 1);
     let key0_0 = load_k(batch, n0, lane + 0);
     let key0_1 = load_k(batch, n0, lane + 4);

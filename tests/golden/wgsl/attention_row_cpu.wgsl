@@ -47,8 +47,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var highest0 = -3.4028234e38;
   var total0 = 0.0;
   var sum0 = vec4<f32>();
+  let first = 0;
   let stop = 40;
-  for (var start = 0; start < stop; start += 8) {
+  for (var start = first; start < stop; start += 8) {
     let n0 = min(start + team, stop - 1);
     let key0_0 = load_k(batch, n0, 0);
     let key0_1 = load_k(batch, n0, 1);

@@ -71,7 +71,7 @@ fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
   return y2[(n * 4 + step)];
 }
 fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(m * 640 + part * 5 + step)] = value;
+  y[(m * 325 + part * 5 + step)] = value;
 }
 
 fn skip_new(place: i32, span: vec2<i32>) -> i32 {
@@ -144,7 +144,7 @@ let lane = local % 4;
   var sum3_0 = vec4<f32>();
   let new_span = clamp(vec2<i32>(new_first, new_first + new_count), vec2<i32>(keys.x), vec2<i32>(max(keys.x, keys.y)));
   let part = i32(group.z);
-  let chunk = (max(keys.y - (new_span.y - new_span.x) - keys.x, 0) + 127) / 128;
+  let chunk = (max(keys.y - (new_span.y - new_span.x) - keys.x, 0) + 64) / 65;
   let first = keys.x + part * chunk;
   let stop = min(first + chunk, keys.y - (new_span.y - new_span.x));
   var at0 = 0;
@@ -261,7 +261,7 @@ let lane = local % 4;
     sum2_0 = fma(vec4<f32>(power2_1), number1_0, sum2_0);
     sum3_0 = fma(vec4<f32>(power3_1), number1_0, sum3_0);
 }
-  if (part == 127) {
+  if (part == 64) {
     for (var next = 0; next < new_count; next += 32) {
       let new_row = min(next + team, new_count - 1);
       let row0 = new_first + new_row;

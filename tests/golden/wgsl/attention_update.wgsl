@@ -142,7 +142,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum0 = vec4<f32>();
   let first = keys.x;
   let stop = keys.y;
-for (var start = first; start < stop; start += 512) {
+  for (var start = first; start < stop; start += 512) {
     let n0 = min(start + team, stop - 1);
     let is_new_key0 = n0 >= new_first && n0 < new_first + new_count;
     let at_key0 = select(n0, cached, is_new_key0);
