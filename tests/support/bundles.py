@@ -100,6 +100,17 @@ def write_manifest(folder: Path, manifest: Any) -> None:
     (folder / DIGEST).write_bytes(digest_line(content))
 
 
+def enlarge_plans(folder: Path, refusals: int = 20_000) -> None:
+    """Give plans notes of over a megabyte that change nothing."""
+    for path in folder.glob("plan-*.json"):
+        plan = json.loads(path.read_bytes())
+        plan["notes"]["not_fused"] += [
+            {"producer": "p", "consumer": "c", "why": f"reason {n:030}"} for n in range(refusals)
+        ]
+        path.write_text(json.dumps(plan))
+    seal(folder)
+
+
 def change_manifest(folder: Path, **fields: Any) -> None:
     """Replace fields of the manifest, with its digest."""
     write_manifest(folder, {**json.loads((folder / MANIFEST).read_bytes()), **fields})

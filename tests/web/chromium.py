@@ -97,6 +97,11 @@ class Chromium:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The browser's process, which leads a session of its own with all that it starts."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the browser and the processes that it started."""
         try:

@@ -21,7 +21,7 @@ from shaderloom.serve.files import content_type, page_resources, text_resource
 from shaderloom.serve.site import Resource, Site
 from shaderloom.version import __version__
 
-from ..support.bundles import small_model
+from ..support.bundles import enlarge_plans, small_model
 from .chromium import Chromium
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +31,19 @@ SWIFTSHADER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 RUN = """async (form) => {
   const { load } = form === "global" ? globalThis.shaderloom : await import(`/package/${form}`);
   const { compare } = await import("/values.js");
+  const workers = [];
+  globalThis.Worker = class extends Worker {
+    constructor(url, options) {
+      super(url, options);
+      this.addEventListener("message", ({ data }) => workers.push([new URL(url).pathname, data]));
+    }
+  };
   const session = await load("/bundle/");
   const { inputs, outputs, tolerance } = await session.sample();
   const results = await session.run(inputs);
   session.dispose();
-  return Object.entries(outputs).map(([output, expected]) => compare(results[output], expected, tolerance).agrees);
+  const agree = ([output, expected]) => compare(results[output], expected, tolerance).agrees;
+  return [Object.entries(outputs).map(agree), workers];
 }"""
 
 
@@ -51,9 +59,10 @@ def package(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """A bundle with a sample."""
+    """A bundle with a sample, and a plan that is large enough for a worker."""
     path = tmp_path_factory.mktemp("model") / "b"
     compile_bundle(small_model(bias=False), path, shapes=[{"x": (2, 3, 8)}], sample=True)
+    enlarge_plans(path)
     return path
 
 
@@ -104,10 +113,16 @@ def test_each_form_runs_a_bundle(browser: Chromium, package: Path, bundle: Path,
         **text_resource("page.html", script if form == "global" else script.partition("<script")[0]),
     }
     with Site(resources) as site, browser.open(site.url + "page.html") as page:
-        agree = page.call(RUN, form)
-        scripts = {path for path in (urlsplit(url).path for url in page.requests) if path.endswith(".js")}
+        agree, workers = page.call(RUN, form)
+        scripts = {
+            path
+            for path in (urlsplit(url).path for url in page.requests)
+            if path.endswith(".js") and "worker" not in path
+        }
     assert agree
     assert all(agree)
+    place = "modules/" if form.startswith("modules") else ""
+    assert workers == [[f"/package/{place}checking_worker.js", {}]]
     if not form.startswith("modules"):
         assert scripts == {
             f"/package/shaderloom.{form.removeprefix('shaderloom.').removesuffix('.js')}.js",
@@ -123,6 +138,7 @@ def test_a_page_of_vite_is_built_and_runs(browser: Chromium, package: Path, bund
     subprocess.run([TOOLS / ".bin" / "vite", "build", "--logLevel", "error"], cwd=tmp_path, check=True)
     built = tmp_path / "dist"
     assert len(list((built / "assets").glob("*.js"))) > 1, "what a page may never need is in files of its own"
+    assert list((built / "assets").glob("checking_worker*.js"))
     files = resources_of(built, "/")
     with Site(files) as site, browser.open(site.url) as page:
         page.wait_for("document.querySelector('#log').textContent === 'ready'")

@@ -9,23 +9,31 @@ const [repository, folder] = process.argv.slice(2);
 const web = join(repository, "runtime", "web");
 const { build } = createRequire(join(repository, "build", "node", "package.json"))("esbuild");
 
+const entry = join(web, "shaderloom.js");
 const BANNER = { js: "/*! Shaderloom, MIT licence: runs shader bundles with WebGPU */" };
 
 /** Build one form of the runner. @param {import("esbuild").BuildOptions} options */
 const form = (options) => build({
-  entryPoints: [join(web, "shaderloom.js")], bundle: true, target: "es2022", banner: BANNER, logLevel: "warning", ...options,
+  entryPoints: [entry], bundle: true, target: "es2022", banner: BANNER, logLevel: "warning", ...options,
 });
 
 await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
+const worker = join(web, "shaderloom", "checking_worker.js"); // beside each form, which starts it for large files
 await Promise.all([
   // For bundlers: what a page may never need, such as programs and profiles, is in chunks of its own.
-  form({ outdir: join(folder, "modules"), format: "esm", splitting: true, chunkNames: "[name]-[hash]" }),
+  form({
+    entryPoints: [entry, worker], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
+    format: "esm", splitting: true,
+  }),
   // For pages without a build: one file, as a module or with the global `shaderloom`.
   form({ outfile: join(folder, "shaderloom.min.js"), format: "esm", minify: true, sourcemap: true }),
   form({
     outfile: join(folder, "shaderloom.global.js"), format: "iife", globalName: "shaderloom", minify: true, sourcemap: true,
+    banner: { js: `${BANNER.js}\nvar shaderloomScript = globalThis.document?.currentScript?.src ?? globalThis.location?.href;` },
+    define: { "import.meta.url": "shaderloomScript" },
   }),
+  form({ entryPoints: [worker], outfile: join(folder, "checking_worker.js"), format: "esm", minify: true }),
 ]);
 
 const version = /__version__ = "(.+)"/.exec(await readFile(join(repository, "shaderloom", "version.py"), "utf8"))?.[1];

@@ -1,5 +1,6 @@
-/** @import { BundleSource, LoadOptions, Manifest } from "../shaderloom.js" */
+/** @import { BundleSource, LoadOptions } from "../shaderloom.js" */
 /** @import { ChunkCache } from "./cache.js" */
+/** @import { ReadManifest } from "./manifest.js" */
 /** @import { Source } from "./sources.js" */
 
 import { ShaderloomError } from "./errors.js";
@@ -14,12 +15,13 @@ export class BundleFiles {
   /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
   signal;
 
-  /** @param {Source} source @param {{ manifest: Manifest, programs?: typeof import("./programs.js") }} read
-   *  @param {ChunkCache} [cache] */
-  constructor(source, { manifest, programs }, cache) {
+  /** @param {Source} source @param {ReadManifest} read @param {ChunkCache} [cache] */
+  constructor(source, { manifest, content, programs }, cache) {
     this.#source = source;
     this.#cache = cache;
     this.manifest = manifest;
+    /** The bytes of the manifest. */
+    this.content = content;
     this.programs = programs;
   }
 

@@ -3,12 +3,10 @@
 /** @import { Source } from "./outputs.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
 
+import { readPlan } from "./checking.js";
 import { ShaderloomError } from "./errors.js";
-import { checked } from "./manifest.js";
 import { outputSources } from "./outputs.js";
-import { checkPlan } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
-import { readJson } from "./structure.js";
 
 /** The keys of a plan for GPUs, and of the one for adapters that compute on the CPU.
  *  @typedef {{ key: string, software?: string }} PlanKeys */
@@ -110,13 +108,7 @@ export class Plans {
   async #fetch({ key: own, software }) {
     const key = (this.#software && software) || own;
     const file = `plan-${key}.json`;
-    const { manifest, programs } = this.#files;
-    if (manifest.files[file].size > SCHEMA.bytes.plan) throw new ShaderloomError("bundle", `'${file}' is too large`);
-    const content = await this.#files.read(file);
-    return checked(file, () => {
-      const plan = readJson(content, "plan");
-      checkPlan(plan, manifest, key, programs);
-      return plan;
-    });
+    if (this.#files.manifest.files[file].size > SCHEMA.bytes.plan) throw new ShaderloomError("bundle", `'${file}' is too large`);
+    return readPlan(file, await this.#files.read(file), key, this.#files);
   }
 }

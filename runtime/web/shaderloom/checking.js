@@ -1,0 +1,77 @@
+/** @import { Manifest, Plan } from "../shaderloom.js" */
+
+import { checkManifest } from "./manifest_relations.js";
+import { checkPlan } from "./plan_relations.js";
+import { readJson, Refusal } from "./structure.js";
+
+/** Bytes of JSON that a page's own thread checks in some milliseconds. */
+const MOST_HERE = 2 ** 20;
+
+/**
+ * The bytes of a manifest that is to be checked, or was, and of a plan that is.
+ *
+ * @typedef {Uint8Array<ArrayBuffer>} Bytes
+ * @typedef {{ manifest: Bytes, plan?: { content: Bytes, key: string } }} Question
+ * @typedef {{ refusal?: { rule: string, reason: string, path: (string | number)[] }, fault?: string }} Answer
+ * @typedef {typeof import("./programs.js")} Programs
+ */
+
+/** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content
+ *  @returns {Promise<{ manifest: Manifest, programs?: Programs }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
+export async function readManifest(content) {
+  return reported("manifest.json", async () => {
+    const isChecked = await isCheckedElsewhere(content, { manifest: content });
+    const manifest = isChecked ? parse(content) : readJson(content, "manifest");
+    const programs = manifest.programs?.length ? await import("./programs.js") : undefined;
+    if (!isChecked) checkManifest(manifest, programs);
+    return { manifest, programs };
+  });
+}
+
+/** Return the plan in bytes once it is right. @param {string} file @param {Bytes} content @param {string} key
+ *  @param {{ manifest: Manifest, content: Bytes, programs?: Programs }} bundle @returns {Promise<Plan>}
+ *  @throws {import("./errors.js").ShaderloomError} "bundle" */
+export async function readPlan(file, content, key, bundle) {
+  return reported(file, async () => {
+    if (await isCheckedElsewhere(content, { manifest: bundle.content, plan: { content, key } })) return parse(content);
+    const plan = readJson(content, "plan");
+    checkPlan(plan, bundle.manifest, key, bundle.programs);
+    return plan;
+  });
+}
+
+/** @param {Bytes} content */
+const parse = (content) => JSON.parse(new TextDecoder().decode(content));
+
+/** Return what `read` gives; a refusal is the error of the file. @template T @param {string} file
+ *  @param {() => Promise<T>} read @throws {import("./errors.js").ShaderloomError} "bundle" */
+async function reported(file, read) {
+  try {
+    return await read();
+  } catch (error) {
+    throw error instanceof Refusal ? error.of(file) : error;
+  }
+}
+
+/** Let a worker answer a question about a large content. Return false where that is not large, or no worker runs: pages
+ *  without its file, policies that forbid it, Node.js. @param {Bytes} content @param {Question} question
+ *  @throws {Refusal} for what is not right */
+async function isCheckedElsewhere(content, question) {
+  if (content.length <= MOST_HERE || typeof Worker === "undefined") return false;
+  /** @type {Worker | undefined} */
+  let worker;
+  /** @type {Answer} */
+  const answer = await new Promise((resolve) => {
+    try {
+      worker = new Worker(new URL("./checking_worker.js", import.meta.url), { type: "module" });
+      worker.onmessage = ({ data }) => resolve(data);
+      worker.onerror = () => resolve({ fault: "it did not start" });
+      worker.postMessage(question);
+    } catch (error) {
+      resolve({ fault: String(error) });
+    }
+  });
+  worker?.terminate();
+  if (answer.refusal) throw new Refusal(answer.refusal.rule, answer.refusal.reason, answer.refusal.path);
+  return answer.fault === undefined;
+}
