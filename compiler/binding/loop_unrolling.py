@@ -95,7 +95,8 @@ def _scan(
     sizes = {value.shape[axis] for axis, value in zip(axes, sequences)}
     if len(sizes) != 1 or any(isinstance(size, ix.Index) for size in sizes):
         listed = ", ".join(sorted(ix.text(size) for size in sizes))
-        raise ShapeError(f"the trip count of Scan must be known and one, but is {listed}", origin=node.origin)
+        error = ShapeError if len(sizes) > 1 else NotKnownError
+        raise error(f"the trip count of Scan must be known and one, but is {listed}", origin=node.origin)
     iterations = _check_iterations(node, ix.number(sizes.pop()), runs, builder.limits.loop_iterations)
     rows: list[list[Value]] = [[] for _ in range(stacked)]
     for iteration in range(iterations):

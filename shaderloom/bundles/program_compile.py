@@ -193,7 +193,7 @@ class ProgramCompiler:
         inside = loop.inside(values)
         body = self._steps(loop.block.state(loop.block.nodes, frozenset()), inside)
         loop.check(inside, self._ends.pop(loop.block.name))
-        behind = _without(state, [item])
+        behind = _without(state, [item], loop.behind)
         if loop.is_exact:
             return (*steps, loop.step(body, None), *self._steps(behind, {**values, **loop.outputs(inside, loop.count)}))
         symbol = f"iterations of {item.outputs[0] or item.origin}"
@@ -408,8 +408,9 @@ def _is_integer_view(item: PendingNode, values: Mapping[str, Value]) -> bool:
     return all(dtype is not None and dtype is not BOOL and not dtype.is_float for dtype in dtypes)
 
 
-def _without(state: State, items: Sequence[PendingNode]) -> State:
-    return state.block.state(tuple(item for item in state.pending if item not in items), frozenset())
+def _without(state: State, items: Sequence[PendingNode], before: Sequence[PendingNode] = ()) -> State:
+    """Return the state in which some nodes are done, and others are to be done first."""
+    return state.block.state((*before, *(item for item in state.pending if item not in items)), frozenset())
 
 
 def _symbols_of(reached: Advance) -> set[str]:

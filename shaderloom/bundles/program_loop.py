@@ -1,4 +1,4 @@
-"""A Loop of a program that is compiled ahead of time: its trip count, its body, and what it carries."""
+"""A Loop or Scan of a program that is compiled ahead of time: its trip count, its body, and what it carries."""
 
 from __future__ import annotations
 
@@ -16,43 +16,72 @@ from ..compiler.symbolic.polynomial import Dim
 from ..execution.program.state import Block
 from ..runtime.bundle.program import CarriedValue, IterateStep, StackedValue, Step
 from ..runtime.plan.dtypes import BOOL, INT64
-from ..runtime.plan.errors import LimitError, ModelError, UnsupportedError
+from ..runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
 from ..runtime.plan.plan import MOST_ITERATIONS
+from .program_scan import ScanForm
 
 #: Carried values have the types that they begin with; rows are copied as whole words
 _WORD = 4
 
 
 class ProgramLoop:
-    """One Loop, with what is known of the ``values`` before it.
+    """One Loop or Scan, with what is known of the ``values`` before it.
 
-    ``unstored`` has the names under which initial values are stored that no step has computed; ``block`` is the body.
-    Raises :class:`UnsupportedError` for a Scan, and for a loop whose first condition is a constant false.
+    ``unstored`` has the names under which initial values are stored that no step has computed; ``block`` is the body,
+    and ``behind`` are nodes that follow the loop.  Raises :class:`UnsupportedError` for a loop whose first condition is
+    a constant false, and for a Scan of a batch.
     """
 
     def __init__(
         self, item: PendingNode, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]
     ) -> None:
-        if item.node.op != "Loop":
-            raise UnsupportedError(f"a bundle has no {item.node.op} of a length that runs decide", origin=item.origin)
         self._item = item
         graph = body_of(item.node)
-        self._scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}Loop_{item.origin.index}.body/")
-        self._inputs = [self._scope.qualify(port.name) for port in graph.inputs]
-        self._outputs = [self._scope.qualify(port.name) for port in graph.outputs]
+        self._scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}{item.node.op}_{item.origin.index}.body/")
+        self._inputs = [self._scope.qualify(port.name) for port in graph.inputs]  #: the carried ones, below
+        self._outputs = [self._scope.qualify(port.name) for port in graph.outputs]  #: those of carried values and rows
+        outputs = tuple(dict.fromkeys(self._outputs))
+        self.behind: list[PendingNode] = []
+        self._is_on: str | None = None  #: the body's input that is true in each iteration
+        self._going: str | None = None
+        self._condition: str | None = None
+        nodes = self._scope.nodes()
+        if item.node.op == "Loop":
+            self._read_loop(constants, values)
+        else:
+            nodes = [*self._read_scan(values), *nodes]
+        self.block = Block(self._scope.prefix, tuple(nodes), outputs)
+        self.unstored = {
+            name: f"{self._scope.prefix}{name} first"
+            for name in self._initial
+            if name not in values or values[name].static_value is not None
+        }
+
+    def _read_loop(self, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]) -> None:
+        """Read the operands of a Loop: its trip count, its condition, and what it carries."""
+        item = self._item
         trips, condition, *carried = [*item.inputs, *[""] * (2 - len(item.inputs))]
         self._initial = [name for name in carried if name]
         if len(self._inputs) != 2 + len(self._initial) or len(self._outputs) < 1 + len(self._initial):
             raise ModelError("the body of Loop does not fit its operands", origin=item.origin)
         self.count = self._count(trips, constants, values)
         self._condition = self._first_condition(condition, constants, values)
-        self._going: str | None = self._outputs[0]
-        self.block = Block(self._scope.prefix, tuple(self._scope.nodes()), tuple(dict.fromkeys(self._outputs)))
-        self.unstored = {
-            name: f"{self._scope.prefix}{name} first"
-            for name in self._initial
-            if name not in values or values[name].static_value is not None
-        }
+        self._iteration, self._is_on, *self._inputs = self._inputs
+        self._going, *self._outputs = self._outputs
+        self._results = [*item.outputs, *[""] * (len(self._outputs) - len(item.outputs))]
+
+    def _read_scan(self, values: Mapping[str, StageInput]) -> list[PendingNode]:
+        """Read the operands of a Scan; return the nodes of an iteration that take its elements from the sequences."""
+        form = ScanForm(self._item, self._scope, self._inputs, self._outputs)
+        self._iteration = form.forwards
+        self._initial = list(self._item.inputs[: form.states])
+        self._inputs = self._inputs[: form.states]
+        sizes = {values[name].shape[axis] for name, axis in form.sequences.items()}
+        if len(sizes) != 1:
+            raise ShapeError("the sequences of Scan have several lengths", origin=self._item.origin)
+        self.count = self._checked(sizes.pop())
+        self._results, self.behind = form.stacked()
+        return form.reading
 
     def _count(self, name: str, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]) -> Dim | None:
         """Return the trip count, None for one without bound."""
@@ -64,13 +93,18 @@ class ProgramLoop:
         if elements.size != 1:
             raise ModelError(f"'{name}' is not one element", origin=self._item.origin)
         (count,) = elements.reshape(-1).tolist()
+        return None if not isinstance(count, ix.Index) and count > MOST_ITERATIONS else self._checked(count)
+
+    def _checked(self, count: Dim) -> Dim:
+        """Return a trip count; raise :class:`LimitError` for one that may be more than a program has."""
         if not isinstance(count, ix.Index):
-            return None if count > MOST_ITERATIONS else max(int(count), 0)
+            count = ix.number(max(int(count), 0))
         if ix.bounds(count)[1] > MOST_ITERATIONS:
             raise LimitError(
-                f"Loop may have {ix.bounds(count)[1]:,} iterations; a program has {MOST_ITERATIONS:,} at most",
+                f"{self._item.node.op} may have {ix.bounds(count)[1]:,} iterations; "
+                f"a program has {MOST_ITERATIONS:,} at most",
                 origin=self._item.origin,
-                hint="declare a smaller range of its trip count (--range)",
+                hint="declare a smaller range of its trip count (--range, --dynamic)",
             )
         return count
 
@@ -100,11 +134,12 @@ class ProgramLoop:
 
     def inside(self, values: Mapping[str, StageInput]) -> dict[str, StageInput]:
         """Return what is known of the values in the body."""
-        numbers = {self._inputs[0]: StageInput(INT64, ()), self._inputs[1]: StageInput(BOOL, (), np.array(True))}
+        numbers = {self._iteration: StageInput(INT64, ())}
+        if self._is_on is not None:
+            numbers[self._is_on] = StageInput(BOOL, (), np.array(True))
         first = [values[self.unstored.get(name, name)] for name in self._initial]
         carried = {
-            name: StageInput(value.dtype, value.shape, facts=value.facts)
-            for name, value in zip(self._inputs[2:], first)
+            name: StageInput(value.dtype, value.shape, facts=value.facts) for name, value in zip(self._inputs, first)
         }
         return {**values, **numbers, **carried}
 
@@ -116,7 +151,7 @@ class ProgramLoop:
         """
         origin = self._item.origin
         for end in ends:
-            for name, result in zip(self._inputs[2:], self._outputs[1:]):
+            for name, result in zip(self._inputs, self._outputs):
                 carried, following = inside[name], end[result]
                 if (carried.dtype, carried.shape) != (following.dtype, following.shape):
                     raise UnsupportedError(
@@ -133,7 +168,7 @@ class ProgramLoop:
                         origin=origin,
                         tensor=row,
                     )
-        conditions = [end[self._outputs[0]].static_value for end in ends]
+        conditions = [end[self._going].static_value for end in ends if self._going is not None]
         if all(condition is not None and condition.all() for condition in conditions):
             self._going = None
         self._end = ends[0]
@@ -141,17 +176,13 @@ class ProgramLoop:
     @property
     def _rows(self) -> list[str]:
         """The body's values that are stacked."""
-        return self._outputs[1 + len(self._initial) :]
-
-    @property
-    def _results(self) -> list[str]:
-        return [*self._item.outputs, *[""] * (len(self._outputs) - 1 - len(self._item.outputs))]
+        return self._outputs[len(self._initial) :]
 
     def outputs(self, inside: Mapping[str, StageInput], rows: Dim | None) -> dict[str, StageInput]:
         """Return what is known of the loop's results, whose stacked ones have this many rows."""
         assert rows is not None, "a loop has a number of iterations"
         count = len(self._initial)
-        results = {name: inside[own] for name, own in zip(self._results, self._inputs[2:])}
+        results = {name: inside[own] for name, own in zip(self._results, self._inputs)}
         for name, row in zip(self._results[count:], self._rows):
             value = self._end[row]
             results[name] = StageInput(value.dtype, (rows, *value.shape), facts=value.facts)
@@ -165,13 +196,13 @@ class ProgramLoop:
     def step(self, body: tuple[Step, ...], symbol: str | None) -> IterateStep:
         """Return the step, whose number of iterations is the size of ``symbol``."""
         count = len(self._initial)
-        carried = zip(self._inputs[2:], self._initial, self._outputs[1:], self._results)
+        carried = zip(self._inputs, self._initial, self._outputs, self._results)
         return IterateStep(
             None if self.count is None else serialise(self.count),
             symbol,
             self._condition,
             self._going,
-            self._inputs[0],
+            self._iteration,
             tuple(
                 CarriedValue(name, self.unstored.get(initial, initial), following, result or None)
                 for name, initial, following, result in carried

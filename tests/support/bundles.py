@@ -212,6 +212,38 @@ loops (float[n] x, float limit, int64 k)
 """
 
 
+#: A scan along other axes than the first and from the end, of a declared length, and one whose length is read
+SCANS = """
+<ir_version: 8, opset_import: ["" : 17]>
+scans (float[3, n] x, float[n, 3] z, float[3] s, int64 k)
+    => (float[3] last, float[3, n] ys, float[n, 3] zs, float total, float[k] sums)
+<int64 zero = {0}, int64 one = {1}, float nothing = {0}> {
+    last, ys, zs = Scan <num_scan_inputs = 2, scan_input_axes = [1, 0], scan_input_directions = [1, 0],
+                         scan_output_axes = [1, 0], scan_output_directions = [1, 1],
+        body = a (float[3] v, float[3] r, float[3] q) => (float[3] c, float[3] o, float[3] p) {
+            t = Mul(v, q)  c = Sub(t, r)  o = Tanh(c)  p = Add(o, q) } > (s, x, z)
+    numbers = Range(zero, k, one)
+    steps = Cast<to = 1>(numbers)
+    total, sums = Scan <num_scan_inputs = 1, body = b (float sum, float step) => (float more, float row) {
+        more = Add(sum, step)  row = Identity(more) } > (nothing, steps)
+}
+"""
+
+
+def scans_bundle(path: Path, **options: Any) -> Path:
+    """Compile the model of two scans, for 0 to 9 columns."""
+    shapes = [{"x": (3, 5), "z": (5, 3), "s": (3,), "k": ()}]
+    options = {"dynamic": {"n": (0, 9)}, "ranges": {"k": (0, 20)}, **options}
+    compile_bundle(onnx.parser.parse_model(SCANS), path, shapes=shapes, **options)
+    return path
+
+
+def scans_feeds(n: int, k: int) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(n)
+    shapes = {"x": (3, n), "z": (n, 3), "s": (3,)}
+    return {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} | {"k": np.array(k)}
+
+
 def loops_bundle(path: Path, **options: Any) -> Path:
     """Compile the model of two loops, for 1 to 9 columns; the second swaps what it carries."""
     shapes = [{"x": (3,), "limit": (), "k": ()}]

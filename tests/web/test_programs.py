@@ -14,7 +14,16 @@ import pytest
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 
-from ..support.bundles import LOOPS, STEPS, loops_bundle, loops_feeds, steps_bundle
+from ..support.bundles import (
+    LOOPS,
+    SCANS,
+    STEPS,
+    loops_bundle,
+    loops_feeds,
+    scans_bundle,
+    scans_feeds,
+    steps_bundle,
+)
 from ..support.model_inputs import speech
 from ..support.models import trained_model
 from .chromium import PageError
@@ -113,6 +122,13 @@ def test_loops_carry_tensors_and_stack_rows(open_bundle, tmp_path):
     assert [outputs[name]["dims"] for name in ("z", "rows", "numbers")] == [[4], [0, 4], [0]]
     with pytest.raises(PageError, match="'iterations of y' is 31; it was declared 0 to 30"):
         page.call(RUN, for_page(loops_feeds(3, 3e38, 2)), {})
+
+
+def test_scans_of_lengths_that_runs_decide(open_bundle, tmp_path):
+    page = open_bundle(scans_bundle(tmp_path / "b"))
+    with shaderloom.InferenceSession(onnx.parser.parse_model(SCANS), cache=False, dynamic={"n": (0, 9)}) as session:
+        for n, k in ((5, 7), (1, 0), (9, 20), (0, 3)):
+            assert_alike(page.call(RUN, for_page(scans_feeds(n, k)), {}), session, scans_feeds(n, k))
 
 
 def test_an_endless_loop_can_be_cancelled(open_bundle, tmp_path):

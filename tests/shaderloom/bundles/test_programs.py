@@ -1,7 +1,7 @@
 """Bundles of models in several stages, beside sessions of the models.
 
-Covers: shaderloom/bundles/program_compile, shaderloom/bundles/program_loop, shaderloom/bundles/program_run,
-shaderloom/bundles/plans.
+Covers: shaderloom/bundles/program_compile, shaderloom/bundles/program_loop, shaderloom/bundles/program_scan,
+shaderloom/bundles/program_run, shaderloom/bundles/plans.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from shaderloom.bundles.verify import verify_samples
 from shaderloom.cli import app
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
-from ...support.bundles import LOOPS, loops_feeds, steps_bundle
+from ...support.bundles import LOOPS, SCANS, loops_feeds, scans_bundle, scans_feeds, steps_bundle
+from ...support.comparison import reference
 from ...support.model_inputs import speech
 from ...support.models import trained_model
 from ...support.programs import BRANCHES, numbers, parse, sparse
@@ -262,6 +263,23 @@ def test_loops_end_at_their_ranges(loops):
     with pytest.raises(shaderloom.InputError, match=r"'k' is 41 in this run, .* for 0 to 40"):
         loops[0].run(None, loops_feeds(3, 1, 41))
     assert_alike(loops, loops_feeds(3, 1e8, 40))
+
+
+def test_scans_of_lengths_that_runs_decide(tmp_path, device):
+    """Sequences along any axis and from either end; onnxruntime refuses those without elements."""
+    model = onnx.parser.parse_model(SCANS)
+    path = scans_bundle(tmp_path / "b")
+    with (
+        shaderloom.load_bundle(path, device=device) as bundle,
+        shaderloom.InferenceSession(model, device=device, cache=False, dynamic={"n": (0, 9)}) as session,
+    ):
+        for n, k in ((5, 7), (1, 1), (9, 20)):
+            outputs = assert_alike((bundle, session), scans_feeds(n, k))
+            for actual, expected in zip(outputs, reference(model, scans_feeds(n, k)), strict=True):
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+        last, *rows = bundle.run(None, scans_feeds(0, 0))
+        np.testing.assert_array_equal(last, scans_feeds(0, 0)["s"])
+        assert [array.shape for array in rows] == [(3, 0), (0, 3), (), (0,)]
 
 
 def test_loops_in_loops_with_branches(both):
