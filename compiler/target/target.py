@@ -135,7 +135,8 @@ class Target:
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
     multiplies_bytes: bool  #: whether products of the four bytes of a word take the time of one product
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out
-    #: whether the driver specialises a shader anew in every run for the uniforms that bound its loops
+    #: whether the driver writes out loops whose bounds it knows, which takes it long, and specialises a shader anew in
+    #: every run for the uniforms that bound its loops
     inlines_uniforms: bool
     wide_map_threads: int | None  #: threads from which an elementwise kernel has large workgroups; None: never
     narrow_recurrent_units: int  #: units of a recurrent layer up to which its workgroups are small

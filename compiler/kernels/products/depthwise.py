@@ -83,6 +83,7 @@ def build(context: GroupContext) -> BuiltKernel:
                 "begins": attributes.pads[: len(kernel)],
                 "needed": _needed(tile.columns, kernel[-1], strides[-1], dilations[-1]),
                 "written_out": written_out,
+                "hides_bounds": context.target.inlines_uniforms,
                 "whole_tiles": written_out and divides(tile.columns, width),
                 "needed_rows": _needed(tile.rows, *(sizes[len(kernel) - 2] for sizes in (kernel, strides, dilations))),
                 "whole_rows": divides(tile.rows, result.shape[-2]),

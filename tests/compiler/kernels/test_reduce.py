@@ -395,3 +395,26 @@ def test_golden(name, node, shape, dtype, profile):
     _, made, _ = compile_kernels(model, feeds, profile)
     ((kernel, _),) = made
     check_golden(f"wgsl/{name}.wgsl", kernel.wgsl)
+
+
+# -- loops that a driver would write out -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "adapter", "is_hidden"),
+    [
+        ("ReduceSum", 49, "llvmpipe (LLVM 15.0.6, 256 bits)", True),
+        ("ReduceSum", 8, "llvmpipe (LLVM 15.0.6, 256 bits)", False),
+        ("Softmax", 49, "llvmpipe (LLVM 15.0.6, 256 bits)", False),
+        ("ReduceSum", 49, "SwiftShader Device (Subzero)", False),
+    ],
+)
+def test_lavapipe_does_not_know_the_length_of_long_sums(op, size, adapter, is_hidden):
+    """Mesa writes out loops with bounds that it knows, and LLVM takes 3 ms to compile each of their loads."""
+    x = numbers(40, size)
+    nodes, constants = reduction(op, (1,)) if op == "ReduceSum" else ([helper.make_node(op, ["x"], ["y"])], {})
+    model = make_model(nodes, {"x": x}, ["y"], constants=constants)
+    _, kernels, _ = compile_kernels(model, {"x": x}, DeviceProfile(kind="cpu", adapter=adapter))
+    ((kernel, _),) = kernels
+    assert kernel.template == "reduce_serial"
+    assert ("let columns = 49 + i32(groups.z >> 31u);" in kernel.wgsl) == is_hidden
