@@ -21,6 +21,9 @@ from ...runtime.plan.record import record
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 
+#: Bytes of an arena where no device is asked
+_UNLIMITED = 1 << 62
+
 
 @record(slots=False)
 class LiveRange:
@@ -66,11 +69,16 @@ class Allocation:
         return sum(ix.bounds(size)[1] for size in self.arenas)
 
 
-def allocate(slots: Sequence[LiveRange], alignment: int, outputs: Sequence[LiveRange] = ()) -> Allocation:
-    """Place all slots; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own."""
+def allocate(
+    slots: Sequence[LiveRange], alignment: int, outputs: Sequence[LiveRange] = (), most: int = _UNLIMITED
+) -> Allocation:
+    """Place all slots; offsets are multiples of ``alignment``.  ``outputs`` have buffers of their own.
+
+    An arena has at most ``most`` bytes, unless a single slot has more.
+    """
     if any(isinstance(slot.size, ix.Index) for slot in (*slots, *outputs)):
         return _allocate_whole_arenas(slots)
-    return _allocate_offsets(slots, outputs, alignment)
+    return _allocate_offsets(slots, outputs, alignment, most)
 
 
 def lower_bound(tensors: Sequence[LiveRange]) -> int:
@@ -126,7 +134,9 @@ _TRIES, _COMPARISONS = 64, 400_000
 _APART = 1.15
 
 
-def _allocate_offsets(tensors: Sequence[LiveRange], outputs: Sequence[LiveRange], alignment: int) -> Allocation:
+def _allocate_offsets(
+    tensors: Sequence[LiveRange], outputs: Sequence[LiveRange], alignment: int, most: int
+) -> Allocation:
     """Return the first of three kinds of allocation that takes little more than the lower bound, or the smallest."""
     everything = [*tensors, *outputs]
     least = lower_bound(everything)
@@ -135,7 +145,7 @@ def _allocate_offsets(tensors: Sequence[LiveRange], outputs: Sequence[LiveRange]
     free: list[set[int]] = [set() for _ in everything]
     best: Allocation | None = None
     for conflicts, shared_outputs in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
-        allocation = _smallest(everything, len(tensors), alignment, together, conflicts, shared_outputs)
+        allocation = _smallest(everything, len(tensors), alignment, together, conflicts, shared_outputs, most)
         if best is None or allocation.bytes < best.bytes:
             best = allocation
         if best.bytes <= allowed:
@@ -151,6 +161,7 @@ def _smallest(
     together: Sequence[Sequence[int]],
     conflicts: Sequence[set[int]],
     shared_outputs: int,
+    most: int,
 ) -> Allocation:
     """Return the smallest of several greedy allocations of the first ``count`` slots, roughly the largest first.
 
@@ -167,7 +178,7 @@ def _smallest(
     for attempt in range(max(min(_TRIES, _COMPARISONS // max(count, 1) ** 2), 1)):
         weights = [size * generator.uniform(0.3, 1.0) if attempt else size for size in sizes]
         order = sorted(range(count), key=lambda number: (-weights[number], tensors[number].first, number))
-        allocation = _place_in_order(extents, together, conflicts, order, shared_outputs, total)
+        allocation = _place_in_order(extents, together, conflicts, order, shared_outputs, total, most)
         if allocation is not None:
             best, total = allocation, allocation.bytes
         if total <= bound:
@@ -183,9 +194,11 @@ def _place_in_order(
     order: Sequence[int],
     shared_outputs: int,
     limit: int,
+    most: int,
 ) -> Allocation | None:
     """Put each slot where the arenas grow least, then at the lowest offset; None once they take ``limit`` bytes.
 
+    No arena grows beyond ``most`` bytes.
     Buffers are numbered: those of the first ``shared_outputs`` outputs, which do not grow, then the arenas.
     """
     count = len(order)
@@ -206,7 +219,7 @@ def _place_in_order(
                 continue
             offset = _lowest_gap(taken[buffer], extent) if buffer in taken else 0
             growth = max(offset + extent - peaks[buffer], 0)
-            if growth and buffer < shared_outputs:
+            if growth and (buffer < shared_outputs or offset + extent > most):
                 continue
             if best is None or (growth, offset) < (best[0], best[2]):
                 best = (growth, buffer, offset)

@@ -61,6 +61,7 @@ class BufferMap:
             [ranges[slot] for slot in slots],
             target.storage_alignment,
             [ranges[slot] for slot in self._produced],
+            target.limit("max-buffer-size"),
         )
 
     def kind_of(self, value: Value) -> TensorKind:
@@ -109,12 +110,12 @@ class BufferMap:
             _check_size(value, max(sizes), next(iter(origins), nodes[-1].origin), target)
 
     def bind_for_writing(self, kernel: GroupKernel) -> None:
-        """Bind for writing what a call reads from the buffer that it writes: a buffer has one kind of use in it."""
-        written, built = self.range_of(kernel.group.output).buffer, kernel.built
+        """Bind for writing what a call reads from a buffer that it writes: a buffer has one kind of use in it."""
+        written, built = {self.range_of(value).buffer for value in kernel.group.outputs}, kernel.built
         operands = tuple(
             replace(operand, access="read_write")
             if self.kind_of(value) in (TensorKind.OUTPUT, TensorKind.ACTIVATION)
-            and self.range_of(value).buffer == written
+            and self.range_of(value).buffer in written
             else operand
             for operand, value in zip(built.spec.operands, built.operands, strict=True)
         )

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from shaderloom.runtime.execution.requirements import requirements
 from shaderloom.runtime.plan.errors import DeviceLimitError
 
 from ...support.comparison import reference, relative_error
@@ -70,6 +71,21 @@ def test_the_others_are_refused_by_name(device, build, told):
         compile_for(model, feeds, limited(device.profile, LIMIT, 1 << 20))
     assert caught.value.tensor in ("x", "y")
     assert caught.value.hint is None and "smaller inputs" in str(caught.value)
+
+
+def test_activations_are_in_buffers_that_a_device_has(each_device):
+    """All of them together are larger than a buffer."""
+    nodes = [node("MatMul", ["x", f"w{number}"], [f"p{number}"]) for number in range(5)]
+    nodes += [node("Softmax", [f"p{number}"], [f"s{number}"], axis=1) for number in range(5)]
+    nodes.append(node("Sum", [f"s{number}" for number in range(5)], ["y"]))
+    weights = {f"w{number}": floats(48, 60) for number in range(5)}
+    model, feeds = made(nodes, {"x": floats(61, 48)}, **weights)
+    whole = compile_for(model, feeds, each_device.profile)
+    assert requirements(whole)["max-buffer-size"] > LIMIT
+    plan = compile_for(model, feeds, limited(each_device.profile, LIMIT))
+    assert requirements(plan)["max-buffer-size"] <= LIMIT
+    (found,) = run_plan(each_device, plan, model, feeds)
+    assert relative_error(found, reference(model, feeds)[0]) <= 2e-5
 
 
 def test_windows_begin_where_a_binding_may(device):

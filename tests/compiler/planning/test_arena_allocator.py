@@ -93,6 +93,16 @@ def test_tensors_that_live_together_never_overlap(tensors: list[LiveRange]) -> N
 
 
 @settings(max_examples=200, deadline=None)
+@given(lifetimes(), st.sampled_from((4096, 20_000, 66_000, 140_000)))
+def test_no_arena_is_larger_than_a_buffer(tensors: list[LiveRange], most: int) -> None:
+    """But for one with a single tensor that is larger itself."""
+    allocation = arena_allocator.allocate(tensors, ALIGNMENT, most=most)
+    assert_sound(tensors, allocation, apart=False)
+    largest = max(-(-int(tensor.size) // ALIGNMENT) * ALIGNMENT for tensor in tensors)
+    assert max(map(int, allocation.arenas)) <= max(most, largest)
+
+
+@settings(max_examples=200, deadline=None)
 @given(lifetimes(), st.integers(1, 4))
 def test_buffers_of_outputs_hold_what_dies_before(tensors: list[LiveRange], count: int) -> None:
     """The last tensors are outputs, read at the end; others may lie in their buffers, within their size."""
