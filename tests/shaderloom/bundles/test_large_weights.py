@@ -6,7 +6,10 @@ Covers: shaderloom/bundles/compile.py, shaderloom/cli/compile.py.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import onnx
 import pytest
 
 import shaderloom
@@ -17,6 +20,7 @@ from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 from ...support.command_line import run_command
 from ...support.comparison import reference, relative_error
 from ...support.large_weights import floats, made, node, packed, tied, windows
+from ...support.patience import PATIENCE
 
 LIMIT = 1 << 14
 LIMITS = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": LIMIT}
@@ -86,3 +90,57 @@ def test_what_cannot_be_within_the_limits_says_how_to_raise_them(tmp_path):
     model, _ = made(nodes, {"x": floats(2, 800)}, w=floats(800, 33), a=floats(1)[0] * 0)
     with pytest.raises(shaderloom.LimitError, match=r"takes 1\d\d,\d\d\d bytes.*is 16,384.*limits=\{\.\.\.\}"):
         compile_bundle(model, tmp_path / "b", limits=LIMITS)
+
+
+ROWS, SIZE = 151_936, 896
+
+#: Runs a model of that size from a session and from a bundle, and prints the errors and the peak of memory in bytes
+REAL_SIZE = """
+import resource, sys
+import numpy as np
+import shaderloom
+from pathlib import Path
+from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.device.opening import open_device
+
+folder, rows, size, index = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), np.array([0, -1, 70_000, 149_796])
+device = open_device("", web_limits=True, features=False)
+table = np.memmap(folder / "w.bin", np.float32, "r", shape=(rows, size))
+columns = np.r_[0:rows:4001, rows - 1]
+expected = table[index].astype(np.float64) @ table[columns].astype(np.float64).T
+
+def error(session):
+    (y,) = session.run(None, {"i": index})
+    assert y.shape == (4, rows) and np.isfinite(y).all()
+    return np.abs(y[:, columns] - expected).max() / np.abs(expected).max()
+
+with shaderloom.InferenceSession(folder / "m.onnx", device=device, cache=False) as session:
+    errors = [error(session)]
+compile_bundle(folder / "m.onnx", folder / "b", shapes=[{"i": (4,)}], target="web-software")
+with shaderloom.load_bundle(folder / "b", device=device) as session:
+    errors.append(error(session))
+print(*errors, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.slow
+def test_a_tied_embedding_of_half_a_gigabyte(tmp_path):
+    """It is over both of WebGPU's default limits.  In a process of its own, whose memory is measured."""
+    with (tmp_path / "w.bin").open("wb") as file:
+        for start in range(0, ROWS, 8192):
+            file.write(floats(min(8192, ROWS - start), SIZE).tobytes())
+    model, _ = tied(8)
+    initializer = model.graph.initializer[0]
+    initializer.Clear()
+    initializer.name, initializer.data_type, initializer.data_location = "w", onnx.TensorProto.FLOAT, 1
+    initializer.dims.extend([ROWS, SIZE])
+    for key, value in {"location": "w.bin", "offset": "0", "length": str(ROWS * SIZE * 4)}.items():
+        initializer.external_data.add(key=key, value=value)
+    model.graph.input[0].CopyFrom(onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ["n"]))
+    onnx.save(model, tmp_path / "m.onnx")
+    command = [sys.executable, "-c", REAL_SIZE, str(tmp_path), str(ROWS), str(SIZE)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    of_session, of_bundle, peak = map(float, done.stdout.split())
+    assert max(of_session, of_bundle) <= 2e-5
+    assert peak < 4 << 30
