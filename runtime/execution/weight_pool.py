@@ -1,7 +1,8 @@
 """The weight pool of a session: initializers go to the device once, transformed weights are kept once.
 
 A weight is identified by its key, which the compiler derives from its source and transform.  Plans for different
-input shapes name the same keys, so a second plan uploads nothing that is there already.
+input shapes name the same keys, so a second plan uploads nothing that is there already.  Pools of the same files on one
+device share what one of them has (:mod:`.shared_weights`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from ..memory.buffers import TENSOR, OwnedBuffer, upload, write
 from ..memory.data_loader import check_length, chunks_of
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dimension import evaluate
-from ..plan.errors import ClosedError, DeviceLimitError, InternalError
+from ..plan.errors import ClosedError, DeviceLimitError, InternalError, LimitError
 from ..plan.plan import Plan, SourceRef, Weight
+from . import shared_weights
 from .dispatch import Binder, Dispatch, encode
 from .problem_buffer import ProblemBuffer
 
@@ -31,7 +33,10 @@ _WAITING_BYTES = 16 << 20
 
 
 class WeightPool:
-    """Weights on one device.  Thread-safe; buffers live until :meth:`close`."""
+    """Weights on one device.  Thread-safe; buffers live until :meth:`close`.
+
+    ``files`` identifies the files that the weights come from; "" where they may change, so that nothing is shared.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class WeightPool:
         *,
         caps: Caps | None = None,
         progress: Progress | None = None,
+        files: str = "",
     ) -> None:
         self.device = device
         self.account = account
@@ -50,6 +56,9 @@ class WeightPool:
         self._caps = caps or Caps()
         self._progress = progress
         self._weights: dict[str, OwnedBuffer] = {}
+        self._files = files
+        self._taken: dict[str, int] = {}  #: bytes of weights that another pool has made
+        self._offered: set[str] = set()
         self._lock = threading.RLock()
         self._closed = False
 
@@ -76,16 +85,43 @@ class WeightPool:
         with self._lock:
             if self._closed:
                 raise ClosedError("the weight pool is closed")
+            self._take(self.missing(plan))
             missing = self.missing(plan)
             if missing:
                 _Preparation(self, plan, missing, checked, use_native).run()
+                self._offer(missing)
+
+    def _take(self, missing: Sequence[Weight]) -> None:
+        """Take the weights that other pools offer."""
+        for weight in missing if self._files else ():
+            buffer = shared_weights.take(self.device, self._files, weight.key)
+            if buffer is None:
+                continue
+            try:
+                self.account.reserve(buffer.size, f"'weight:{weight.key}'")
+            except LimitError:
+                shared_weights.release(self.device, self._files, weight.key)
+                raise
+            self._weights[weight.key], self._taken[weight.key] = buffer, buffer.size
+
+    def _offer(self, complete: Sequence[Weight]) -> None:
+        for weight in complete if self._files else ():
+            if shared_weights.offer(self.device, self._files, weight.key, self._weights[weight.key]):
+                self._offered.add(weight.key)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for buffer in self._weights.values():
-                buffer.destroy()
+            for key, buffer in self._weights.items():
+                if key in self._taken or key in self._offered:
+                    shared_weights.release(self.device, self._files, key)
+                else:
+                    buffer.destroy()
+            for size in self._taken.values():
+                self.account.release(size)
             self._weights.clear()
+            self._taken.clear()
+            self._offered.clear()
 
 
 class _Preparation:

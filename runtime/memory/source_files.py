@@ -49,6 +49,14 @@ class SourceFiles:
         self._mapped: dict[str, mmap.mmap | bytes] = {}
         self._lock = threading.Lock()
 
+    @property
+    def identity(self) -> str:
+        """The files and their states as text; "" without a file, or with a loader of the caller's."""
+        if self._path is None or self._loader is not None:
+            return ""
+        states = [(name, state.size, state.modified_ns, state.inode) for name, state in sorted(self._files.items())]
+        return repr((str(self._path), states))
+
     def __call__(self, source: SourceRef) -> Any:
         """Return a read-only view of the source's bytes, or the result of the loader for them.
 

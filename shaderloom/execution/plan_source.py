@@ -36,6 +36,11 @@ class PlanSource(Protocol):
         ...
 
     @property
+    def weight_files(self) -> str:
+        """Identifies the files of the weights, which sessions share on a device; "" where they may change."""
+        ...
+
+    @property
     def progress(self) -> Progress:
         """Called during long operations: reading, compiling, loading weights."""
         ...

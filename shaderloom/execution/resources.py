@@ -106,6 +106,7 @@ class DeviceResources:
             self.account,
             caps=self._source.caps,
             progress=partial(self._source.progress, "loading weights"),
+            files=self._source.weight_files,
         )
 
     def move_to(self, device: Device) -> None:

@@ -128,6 +128,11 @@ class Model:
                 refuse_foreign(self._imported)
         return self._imported
 
+    @property
+    def weight_files(self) -> str:
+        """Identifies the files of the weights; "" for a model without a file, or with a loader of the caller's."""
+        return self.sources.identity
+
     def default_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """Return the input shapes if the model declares all of them as numbers, else None."""
         return static_shapes(self.header)
