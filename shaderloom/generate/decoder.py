@@ -58,7 +58,7 @@ class DecoderForm:
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens."""
         caches = {name: (batch, heads, ROWS, size) for name, (batch, heads, size, _) in self.layout.items()}
-        return {IDS: (1, tokens), **caches, ENDS: (1,), ROW: (1,)}
+        return {**caches, **_small_shapes(tokens)}
 
 
 class CachedDecoder:
@@ -81,6 +81,12 @@ class CachedDecoder:
         device = self.session.device
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._token = Tensor.empty((1, 1), "int64", device)
+        #: the small inputs of runs by their tokens: a run of the same tensors as the one before is only submitted
+        self._small = {tokens: self._small_inputs(tokens) for tokens in CHUNKS}
+
+    def _small_inputs(self, tokens: int) -> dict[str, Tensor]:
+        device = self.session.device
+        return {name: Tensor.empty(shape, "int64", device) for name, shape in _small_shapes(tokens).items()}
 
     def new_cache(self) -> KeyValueCache:
         """Return a cache without tokens."""
@@ -108,7 +114,10 @@ class CachedDecoder:
 
     def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
         end = length + len(ids)
-        small = {IDS: np.array([ids]), ENDS: np.array([end]), ROW: np.array([row])}
+        small = self._small[len(ids)]
+        for name, numbers in ((IDS, [ids]), (ENDS, [end]), (ROW, [row])):
+            if name != ROW or len(ids) > 1:  # the row of a single token is 0, as tensors are at first
+                small[name].update(np.array(numbers))
         targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self.logits}
         if self.form.in_place:
             cache.grow(end, self.form.limit)
@@ -122,8 +131,12 @@ class CachedDecoder:
     def close(self) -> None:
         """Free the weights and plans."""
         self.session.close()
-        for tensor in (self.logits, self._token):
+        for tensor in (self.logits, self._token, *(each for small in self._small.values() for each in small.values())):
             tensor.dispose()
+
+
+def _small_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
+    return {IDS: (1, tokens), ENDS: (1,), ROW: (1,)}
 
 
 def _layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str]:
