@@ -60,12 +60,15 @@ class BranchStep:
 class CarriedValue:
     """A value of a loop's body that is ``initial`` in the first iteration, and what ``following`` was at the end of the
     iteration before in the others.  The loop defines ``result`` as the last one; None if nothing reads it.
+
+    ``symbols`` are those of its axes that change from iteration to iteration, None for others; empty if none does.
     """
 
     name: str
     initial: str
     following: str
     result: str | None
+    symbols: tuple[str | None, ...] = ()
 
 
 @record
@@ -189,7 +192,13 @@ def _to_json(step: Step) -> dict[str, Any]:
             "kind": "loop",
             **{name: getattr(step, name) for name in ("count", "symbol", "condition", "going", "iteration")},
             "carried": [
-                {"name": each.name, "initial": each.initial, "next": each.following, "result": each.result}
+                {
+                    "name": each.name,
+                    "initial": each.initial,
+                    "next": each.following,
+                    "result": each.result,
+                    **({"symbols": list(each.symbols)} if each.symbols else {}),
+                }
                 for each in step.carried
             ],
             "stacked": [
@@ -212,7 +221,10 @@ def _stage(item: Any) -> StageStep:
 
 
 def _loop(item: Any) -> IterateStep:
-    carried = (CarriedValue(each["name"], each["initial"], each["next"], each["result"]) for each in item["carried"])
+    carried = (
+        CarriedValue(each["name"], each["initial"], each["next"], each["result"], tuple(each.get("symbols", ())))
+        for each in item["carried"]
+    )
     stacked = (
         StackedValue(each["row"], each["result"], each["dtype"], tuple(each["shape"])) for each in item["stacked"]
     )

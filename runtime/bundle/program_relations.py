@@ -99,7 +99,7 @@ def _typed(steps: Any, types: dict[str, PortType]) -> Iterator[tuple[Any, dict[s
         elif step["kind"] == "loop":
             inside = len(types)
             types[step["iteration"]] = _NUMBER
-            types.update((each["name"], types[each["initial"]]) for each in step["carried"])
+            types.update((each["name"], _carried_type(each, types)) for each in step["carried"])
             yield from _typed(step["steps"], types)
             _forget(types, inside)
             types.update(_loop_results(step, types))
@@ -114,10 +114,25 @@ def _loop_results(step: Any, types: Mapping[str, PortType]) -> Iterator[tuple[st
     """Yield what a loop defines, with its types."""
     for each in step["carried"]:
         if each["result"] is not None:
-            yield each["result"], types[each["initial"]]
+            yield each["result"], _carried_type(each, types)
     rows = step["count"] if step["symbol"] is None else step["symbol"]
     for each in step["stacked"]:
         yield each["result"], (each["dtype"], [rows, *each["shape"]])
+
+
+def _carried_type(carried: Any, types: Mapping[str, PortType]) -> PortType:
+    """Return the type of a carried value: that of the initial one, with symbols for the axes that change."""
+    dtype, shape = types[carried["initial"]]
+    symbols = carried.get("symbols", [None] * len(shape))
+    return dtype, [size if symbol is None else symbol for size, symbol in zip(shape, symbols)]
+
+
+def _fits(type_: PortType, value: PortType) -> bool:
+    """Return whether a value has a type, of which an element type, a shape and an axis may be open: None."""
+    (dtype, shape), (other, sizes) = type_, value
+    if dtype not in (None, other) or (shape is not None and len(shape) != len(sizes)):
+        return False
+    return shape is None or all(size in (None, actual) for size, actual in zip(shape, sizes))
 
 
 def _forget(items: dict[str, Any], before: int) -> None:
@@ -189,9 +204,9 @@ class _ProgramCheck:
         self._symbols[symbol] = sizes["low"], sizes["high"]
 
     def _check_results(self, results: Mapping[str, PortType], path: Path) -> None:
-        for name, (dtype, shape) in results.items():
+        for name, type_ in results.items():
             value = self._values.get(name)
-            if value is None or dtype not in (None, value[0]) or shape not in (None, value[1]):
+            if value is None or not _fits(type_, value):
                 raise Refusal("result", f"ends without '{name}', or with one of another type", *path)
 
     def _check_loop(self, step: Any, path: Path) -> int:
@@ -215,9 +230,13 @@ class _ProgramCheck:
         self._define(step["iteration"], _NUMBER, (*path, "iteration"))
         results: dict[str, PortType] = {}
         for at, each in enumerate(step["carried"]):
-            initial = self._values[each["initial"]]
-            self._define(each["name"], initial, (*path, "carried", at, "name"))
-            if results.setdefault(each["next"], initial) != initial:
+            dtype, shape = self._values[each["initial"]]
+            symbols = each.get("symbols", [None] * len(shape))
+            if len(symbols) != len(shape):
+                raise Refusal("carried", "has symbols of another number of axes", *path, "carried", at, "symbols")
+            self._define(each["name"], _carried_type(each, self._values), (*path, "carried", at, "name"))
+            following = dtype, [size if symbol is None else None for size, symbol in zip(shape, symbols)]
+            if results.setdefault(each["next"], following) != following:
                 raise Refusal("carried", "is carried as values of two types", *path, "carried", at, "next")
         for at, each in enumerate(step["stacked"]):
             all_rows = {**each, "shape": [*each["shape"], MOST_ITERATIONS]}
@@ -229,6 +248,12 @@ class _ProgramCheck:
                 raise Refusal("row", "has another type than what is carried", *path, "stacked", at)
         if step["going"] is not None and results.setdefault(step["going"], _CONDITION) != _CONDITION:
             raise Refusal("loop", "goes on by a value of another type than bool", *path, "going")
+        for at, each in enumerate(step["carried"]):
+            for axis, symbol in enumerate(each.get("symbols", ())):
+                if symbol is not None:
+                    self._read_symbol(symbol, (*path, "carried", at, "symbols", axis))
+            dtype, shape = self._values[each["name"]]
+            byte_bounds({"dtype": dtype, "shape": shape}, self._symbols, (*path, "carried", at))
         work = 1 + self._check_steps(step["steps"], results, (*path, "steps"))
         _forget(self._values, inside)
         if step["symbol"] is not None:

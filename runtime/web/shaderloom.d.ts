@@ -208,7 +208,14 @@ export interface LoopStep {
   condition: string | null;
   going: string | null;
   iteration: string;
-  carried: { name: string; initial: string; next: string; result: string | null }[];
+  carried: {
+    name: string;
+    initial: string;
+    next: string;
+    result: string | null;
+    /** Those of the axes that change from iteration to iteration, null for others. */
+    symbols?: (string | null)[];
+  }[];
   stacked: { row: string; result: string; dtype: DataType; shape: Size[] }[];
   steps: Step[];
 }

@@ -190,19 +190,34 @@ class ProgramCompiler:
             return self._decided(state, values, reached, item.inputs[0])
         loop = ProgramLoop(item, self._program.scope.constants, values)
         steps, values = self._stored(state.block, values, loop.unstored)
-        inside = loop.inside(values)
-        body = self._steps(loop.block.state(loop.block.nodes, frozenset()), inside)
-        loop.check(inside, self._ends.pop(loop.block.name))
-        behind = _without(state, [item], loop.behind)
+        return (*steps, *self._iterated(state, values, item, loop))
+
+    def _iterated(self, state: State, values: Values, item: PendingNode, loop: ProgramLoop) -> tuple[Step, ...]:
+        """Return the steps from a loop on, whose initial values are stored."""
+
+        def follow() -> tuple[Step, ...]:
+            self._ends.pop(loop.block.name, None)
+            inside = loop.inside(values, self._ranges)
+            body = self._steps(loop.block.state(loop.block.nodes, frozenset()), inside)
+            if not loop.check(inside, self._ends.pop(loop.block.name)):
+                return self._iterated(state, values, item, loop)
+            return self._behind(_without(state, [item], loop.behind), values, inside, loop, body)
+
+        return self._within_ranges(loop.symbols, UPPER_BOUNDS, follow) if loop.symbols else follow()
+
+    def _behind(
+        self, state: State, values: Values, inside: Values, loop: ProgramLoop, body: tuple[Step, ...]
+    ) -> tuple[Step, ...]:
+        """Return the step of a loop, and those behind it."""
         if loop.is_exact:
-            return (*steps, loop.step(body, None), *self._steps(behind, {**values, **loop.outputs(inside, loop.count)}))
-        symbol = f"iterations of {item.outputs[0] or item.origin}"
+            return (loop.step(body, None), *self._steps(state, {**values, **loop.outputs(inside, loop.count)}))
+        symbol = f"iterations of {loop.name}"
 
         def follow() -> tuple[Step, ...]:
             rows = dimension(symbol, *self._ranges[symbol])
-            return (loop.step(body, symbol), *self._steps(behind, {**values, **loop.outputs(inside, rows)}))
+            return (loop.step(body, symbol), *self._steps(state, {**values, **loop.outputs(inside, rows)}))
 
-        return (*steps, *self._within_ranges((symbol,), _tries(loop.most), follow))
+        return self._within_ranges((symbol,), _tries(loop.most), follow)
 
     def _is_ready(self, item: PendingNode, values: Values) -> bool:
         return all(name in values or self._program.is_constant(name) for name in item.reads)

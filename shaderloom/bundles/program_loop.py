@@ -11,13 +11,14 @@ from ..compiler.ir.constants import TensorSource
 from ..compiler.staging.partial_compile import StageInput
 from ..compiler.staging.program_graph import PendingNode, ProgramScope
 from ..compiler.symbolic import polynomial as ix
-from ..compiler.symbolic.dimensions import serialise
+from ..compiler.symbolic.dimensions import declared_dimension, dimension, serialise
 from ..compiler.symbolic.polynomial import Dim
 from ..execution.program.state import Block
 from ..runtime.bundle.program import CarriedValue, IterateStep, StackedValue, Step
 from ..runtime.plan.dtypes import BOOL, INT64
 from ..runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
 from ..runtime.plan.plan import MOST_ITERATIONS
+from ..runtime.plan.size_range import SizeRange
 from .program_scan import ScanForm
 
 #: Carried values have the types that they begin with; rows are copied as whole words
@@ -42,6 +43,7 @@ class ProgramLoop:
         self._outputs = [self._scope.qualify(port.name) for port in graph.outputs]  #: those of carried values and rows
         outputs = tuple(dict.fromkeys(self._outputs))
         self.behind: list[PendingNode] = []
+        self._growing: dict[tuple[int, int], str] = {}  #: symbols by position of what is carried, and axis
         self._is_on: str | None = None  #: the body's input that is true in each iteration
         self._going: str | None = None
         self._condition: str | None = None
@@ -123,6 +125,11 @@ class ProgramLoop:
         return None
 
     @property
+    def name(self) -> str:
+        """The loop's first output, or where it is."""
+        return self._item.outputs[0] or str(self._item.origin)
+
+    @property
     def is_exact(self) -> bool:
         """Whether the loop has as many iterations as its trip count says, whatever the run."""
         return self.count is not None and self._condition is None and self._going is None
@@ -132,37 +139,55 @@ class ProgramLoop:
         """The most iterations; None for a loop without bound."""
         return None if self.count is None else ix.bounds(self.count)[1]
 
-    def inside(self, values: Mapping[str, StageInput]) -> dict[str, StageInput]:
-        """Return what is known of the values in the body."""
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols of the sizes that change from iteration to iteration."""
+        return tuple(self._growing.values())
+
+    def inside(self, values: Mapping[str, StageInput], ranges: Mapping[str, SizeRange]) -> dict[str, StageInput]:
+        """Return what is known of the values in the body, where sizes that change have these ranges."""
         numbers = {self._iteration: StageInput(INT64, ())}
         if self._is_on is not None:
             numbers[self._is_on] = StageInput(BOOL, (), np.array(True))
         first = [values[self.unstored.get(name, name)] for name in self._initial]
-        carried = {
-            name: StageInput(value.dtype, value.shape, facts=value.facts) for name, value in zip(self._inputs, first)
-        }
+        carried = {}
+        for position, (name, value) in enumerate(zip(self._inputs, first)):
+            symbols = (self._growing.get((position, axis)) for axis in range(len(value.shape)))
+            shape = tuple(
+                size if symbol is None else dimension(symbol, *ranges[symbol])
+                for size, symbol in zip(value.shape, symbols)
+            )
+            carried[name] = StageInput(value.dtype, shape, facts=value.facts)
         return {**values, **numbers, **carried}
 
-    def check(self, inside: Mapping[str, StageInput], ends: Sequence[Mapping[str, StageInput]]) -> None:
+    def check(self, inside: Mapping[str, StageInput], ends: Sequence[Mapping[str, StageInput]]) -> bool:
         """Check the body's results where it ends, for each of its branches.
 
-        Raises :class:`UnsupportedError` for a carried value of another shape than it began with, and for rows that
-        cannot be stacked by copies.
+        Returns False where sizes change that were taken to be the same in each iteration: they have symbols from then
+        on, with which the body is compiled again.  Raises :class:`UnsupportedError` for a carried value of another type
+        or rank than it began with, and for rows that cannot be stacked by copies.
         """
+        before = len(self._growing)
         origin = self._item.origin
         for end in ends:
-            for name, result in zip(self._inputs, self._outputs):
+            for position, (name, result) in enumerate(zip(self._inputs, self._outputs)):
                 carried, following = inside[name], end[result]
-                if (carried.dtype, carried.shape) != (following.dtype, following.shape):
+                if carried.dtype != following.dtype or len(carried.shape) != len(following.shape):
                     raise UnsupportedError(
-                        f"a loop of a bundle carries tensors of one shape: '{result}' is not that of '{name}'",
+                        f"a loop of a bundle carries tensors of one type and rank: '{result}' is not that of '{name}'",
                         origin=origin,
                         tensor=result,
                     )
+                self._note_growth(position, carried.shape, following.shape)
+        if len(self._growing) > before:
+            return False
+        for end in ends:
             for row in self._rows:
                 value, first = end[row], ends[0][row]
                 dtype = value.dtype
-                if dtype is None or dtype.itemsize % _WORD or (dtype, value.shape) != (first.dtype, first.shape):
+                grows = any(name in self.symbols for size in value.shape for name in _symbols_of(size))
+                is_same = (dtype, value.shape) == (first.dtype, first.shape) and not grows
+                if dtype is None or dtype.itemsize % _WORD or not is_same:
                     raise UnsupportedError(
                         f"'{row}' is no row of whole words that is the same in all iterations",
                         origin=origin,
@@ -172,6 +197,15 @@ class ProgramLoop:
         if all(condition is not None and condition.all() for condition in conditions):
             self._going = None
         self._end = ends[0]
+        return True
+
+    def _note_growth(self, position: int, shape: Sequence[Dim], following: Sequence[Dim]) -> None:
+        """Give a symbol to each axis of a carried value on which it differs in the next iteration."""
+        base = f"size of {self._results[position] or self._inputs[position]}"
+        for axis, (size, other) in enumerate(zip(shape, following)):
+            if size != other and (position, axis) not in self._growing:
+                is_first = all(own != position for own, _ in self._growing)
+                self._growing[position, axis] = base if is_first else f"{base}[{axis}]"
 
     @property
     def _rows(self) -> list[str]:
@@ -193,6 +227,13 @@ class ProgramLoop:
         assert value.dtype is not None, "rows were checked"
         return StackedValue(row, result, value.dtype.name, tuple(map(serialise, value.shape)))
 
+    def _axes(self, position: int) -> tuple[str | None, ...]:
+        """Return the symbols of a carried value's axes, none at all if no size changes."""
+        if all(own != position for own, _ in self._growing):
+            return ()
+        rank = len(self._end[self._outputs[position]].shape)
+        return tuple(self._growing.get((position, axis)) for axis in range(rank))
+
     def step(self, body: tuple[Step, ...], symbol: str | None) -> IterateStep:
         """Return the step, whose number of iterations is the size of ``symbol``."""
         count = len(self._initial)
@@ -204,9 +245,17 @@ class ProgramLoop:
             self._going,
             self._iteration,
             tuple(
-                CarriedValue(name, self.unstored.get(initial, initial), following, result or None)
-                for name, initial, following, result in carried
+                CarriedValue(name, self.unstored.get(initial, initial), following, result or None, self._axes(position))
+                for position, (name, initial, following, result) in enumerate(carried)
             ),
             tuple(self._stacked(row, result) for row, result in zip(self._rows, self._results[count:]) if result),
             body,
         )
+
+
+def _symbols_of(size: Dim) -> set[str]:
+    """Return the names of the symbols of a size."""
+    if not isinstance(size, ix.Index):
+        return set()
+    declared = (declared_dimension(name) for name in ix.variables(size))
+    return {each.name for each in declared if each is not None}

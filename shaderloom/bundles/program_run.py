@@ -192,6 +192,7 @@ class _ProgramRun:
         if count is not None and step.condition is None and step.going is None:
             self._programs.require_room(step, self._sizes, count)
         going, iteration = step.condition is None or self._is_true(step.condition, env), 0
+        self._set_sizes(step, carried)
         self._depth += 1
         while going and (count is None or iteration < count):
             self._count(1, step)
@@ -206,6 +207,7 @@ class _ProgramRun:
             for row, stacked in zip(rows, step.stacked):
                 row.append(inner[stacked.row])
             going = step.going is None or self._is_true(step.going, inner)
+            self._set_sizes(step, carried)
             iteration += 1
         self._depth -= 1
         if step.symbol is not None:
@@ -213,6 +215,13 @@ class _ProgramRun:
         env.update((each.result, value) for each, value in zip(step.carried, carried) if each.result is not None)
         for row, stacked in zip(rows, step.stacked):
             env[stacked.result] = self._programs.stack(row, stacked, self._sizes)
+
+    def _set_sizes(self, step: IterateStep, values: Sequence[RuntimeValue]) -> None:
+        """Set the symbols of what a loop carries to the sizes that it has now."""
+        for each, value in zip(step.carried, values):
+            for symbol, size in zip(each.symbols, value.shape):
+                if symbol is not None:
+                    self._set(symbol, size, each.name)
 
     def _count(self, number: int, step: Step) -> None:
         """Count steps, iterations and dispatches; raise :class:`InputError` for more than a run may have."""

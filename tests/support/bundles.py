@@ -212,6 +212,37 @@ loops (float[n] x, float limit, int64 k)
 """
 
 
+#: A loop that carries rows, one more in each iteration, and one that begins with none and ends by their sum
+GROWING = """
+<ir_version: 8, opset_import: ["" : 18]>
+growing (float[n, 3] x, int64 k, float limit) => (float[m, 3] y, float[m, 3] z, float[q, 3] rows, int64 count)
+<int64 zero = {0}, int64 one = {1}, int64[1] axis = {0}, float half = {0.5}, bool true = {1},
+ float[0, 3] none = {}> {
+    y = Loop (k, , x) < body = a (int64 i, bool go, float[p, 3] v) => (bool on, float[r, 3] w) {
+        on = Identity(go)  t = Exp(v)  s = Mul(t, half)  mean = ReduceMean<keepdims = 1>(s, axis)
+        w = Concat<axis = 0>(v, mean) } >
+    z = Neg(y)
+    rows, count = Loop (, true, none, zero) < body = b (int64 i, bool go, float[p, 3] v, int64 c)
+        => (bool on, float[r, 3] w, int64 d) {
+        w = Concat<axis = 0>(v, x)  d = Add(c, one)  sum = ReduceSum<keepdims = 0>(w)  on = Less(sum, limit) } >
+}
+"""
+
+
+def growing_bundle(path: Path, **options: Any) -> Path:
+    """Compile the model of two loops that carry more from iteration to iteration, for 1 to 5 rows."""
+    shapes = [{"x": (3, 3), "k": (), "limit": ()}]
+    ranges = {"k": (0, 9), "size of y": (0, 14), "size of rows": (0, 55), "iterations of rows": (0, 12)}
+    options = {"dynamic": {"n": (1, 5)}, "ranges": ranges, **options}
+    compile_bundle(onnx.parser.parse_model(GROWING), path, shapes=shapes, **options)
+    return path
+
+
+def growing_feeds(n: int, k: int, limit: float) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(n).random((n, 3), np.float32)
+    return {"x": x, "k": np.array(k), "limit": np.array(limit, np.float32)}
+
+
 #: A scan along other axes than the first and from the end, of a declared length, and one whose length is read
 SCANS = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -271,10 +302,13 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
-    with repeated calls, one with a state, one with a program, one with loops, and one with windows and weights in
-    parts.
+    with repeated calls, one with a state, one with a program, one with loops, one with loops that carry more and more,
+    and one with windows and weights in parts.
     """
-    names = ("small", "dynamic", "quantised", "half", "software", "recurrent", "cache", "steps", "loops", "windows")
+    names = (
+        *("small", "dynamic", "quantised", "half", "software", "recurrent", "cache"),
+        *("steps", "loops", "growing", "windows"),
+    )
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
     small_bundle(paths["dynamic"], 5, dynamic={"n": (1, 64), "batch": (2, 8, 2)}, as_zip=as_zip)
@@ -287,6 +321,7 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     cache_bundle(paths["cache"], as_zip=as_zip)
     steps_bundle(paths["steps"], as_zip=as_zip)
     loops_bundle(paths["loops"], as_zip=as_zip)
+    growing_bundle(paths["growing"], as_zip=as_zip)
     limits = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
     compile_bundle(windows()[0], paths["windows"], limits=limits, as_zip=as_zip)
     return paths

@@ -472,6 +472,26 @@ LOOPS: dict[str, tuple[Change, str]] = {
     "a value of a body behind it": (_loop(1, "carried", 0, "initial", value="Loop_0.body/w"), "value"),
 }
 
+#: By name: a change of the manifest of loops that carry more and more (:data:`~.bundles.GROWING`), and the rule that
+#: refuses it
+GROWTH: dict[str, tuple[Change, str]] = {
+    "symbols of another rank": (_step("loop", "carried", 0, "symbols", value=["size of y"]), "carried"),
+    "more symbols than axes": (_step("loop", "carried", 0, "symbols", value=[None] * 33), "count"),
+    "a symbol that is no text": (_step("loop", "carried", 0, "symbols", 0, value=1), "type"),
+    "a symbol without a range": (_step("loop", "carried", 0, "symbols", 0, value="no"), "read symbol"),
+    "a symbol that has a size": (_step("loop", "carried", 0, "symbols", 0, value="k"), "read symbol"),
+    "a symbol twice": (_step("loop", "carried", 0, "symbols", 1, value="size of y"), "read symbol"),
+    "a symbol named as a prototype": (_step("loop", "carried", 0, "symbols", 0, value="__proto__"), "read symbol"),
+    "no symbol for what changes": (_step("loop", "carried", 0, "symbols", value=[None, None]), "symbol"),
+    "a symbol for what does not change": (
+        _step("loop", "carried", 0, "symbols", value=["size of y", "size of rows"]), "read symbol"),
+    "more than can be counted": (
+        put({"low": 0, "high": 2**52, "step": 1}, "programs", 0, "ranges", "size of y"), "overflow"),
+    "rows of a size that changes": (
+        _step("loop", "stacked", value=[{"row": "Loop_0.body/v", "result": "more", "dtype": "float32",
+                                         "shape": ["size of y", 3]}]), "symbol"),
+}  # fmt: skip
+
 #: By name: a change of the manifest by which its first stage is no longer what the manifest says, and the rule
 STAGES: dict[str, tuple[Change, str]] = {
     "another type of an output": (_step("stage", "outputs", 0, "dtype", value="uint8"), "signature"),

@@ -15,9 +15,12 @@ import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 
 from ..support.bundles import (
+    GROWING,
     LOOPS,
     SCANS,
     STEPS,
+    growing_bundle,
+    growing_feeds,
     loops_bundle,
     loops_feeds,
     scans_bundle,
@@ -122,6 +125,16 @@ def test_loops_carry_tensors_and_stack_rows(open_bundle, tmp_path):
     assert [outputs[name]["dims"] for name in ("z", "rows", "numbers")] == [[4], [0, 4], [0]]
     with pytest.raises(PageError, match="'iterations of y' is 31; it was declared 0 to 30"):
         page.call(RUN, for_page(loops_feeds(3, 3e38, 2)), {})
+
+
+def test_loops_carry_more_and_more(open_bundle, tmp_path):
+    page = open_bundle(growing_bundle(tmp_path / "b"))
+    with shaderloom.InferenceSession(onnx.parser.parse_model(GROWING), cache=False, dynamic={"n": (1, 5)}) as session:
+        for n, k, limit in ((3, 4, 30), (1, 0, 0), (5, 9, 55), (2, 1, 8)):
+            feeds = growing_feeds(n, k, limit)
+            assert_alike(page.call(RUN, for_page(feeds), {}), session, feeds)
+    with pytest.raises(PageError, match="'size of rows' is 60; it was declared 0 to 55"):
+        page.call(RUN, for_page(growing_feeds(5, 2, 1e6)), {})
 
 
 def test_scans_of_lengths_that_runs_decide(open_bundle, tmp_path):

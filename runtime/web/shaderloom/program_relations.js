@@ -83,7 +83,7 @@ function* typed(steps, types) {
     } else if (step.kind === "loop") {
       const inside = types.size;
       types.set(step.iteration, NUMBER);
-      for (const { name, initial } of step.carried) types.set(name, /** @type {PortType} */ (types.get(initial)));
+      for (const each of step.carried) types.set(each.name, carriedType(each, types));
       yield* typed(step.steps, types);
       types.forget(inside);
       for (const [name, type] of loopResults(step, types)) types.set(name, type);
@@ -99,10 +99,23 @@ function* typed(steps, types) {
 function loopResults({ carried, stacked, count, symbol }, types) {
   const results = carried.filter((/** @type {any} */ { result }) => result !== null);
   return [
-    ...results.map((/** @type {any} */ { result, initial }) => [result, types.get(initial)]),
+    ...results.map((/** @type {any} */ each) => [each.result, carriedType(each, types)]),
     ...stacked.map((/** @type {any} */ { result, dtype, shape }) => [result, { dtype, shape: [symbol ?? count, ...shape] }]),
   ];
 }
+
+/** Return the type of a carried value: that of the initial one, with symbols for the axes that change.
+ *  @param {any} carried @param {Scope<PortType>} types */
+function carriedType({ initial, symbols = [] }, types) {
+  const { dtype, shape } = /** @type {{ dtype: string, shape: any[] }} */ (types.get(initial));
+  return { dtype, shape: shape.map((size, axis) => symbols[axis] ?? size) };
+}
+
+/** Return whether a value has a type, of which an element type, a shape and an axis may be open: null.
+ *  @param {any} type @param {any} value */
+const fits = ({ dtype, shape }, value) => [null, value.dtype].includes(dtype) && (!shape
+  || shape.length === value.shape.length && shape.every((/** @type {any} */ size, /** @type {number} */ axis) =>
+    size === null || isSameShape([size], [value.shape[axis]])));
 
 /** Items by name, of which the newest can be forgotten. @template Item */
 class Scope {
@@ -217,9 +230,9 @@ class ProgramCheck {
 
   /** @param {[string, PortType][]} results @param {Path} path */
   #checkResults(results, path) {
-    for (const [name, { dtype, shape }] of results) {
+    for (const [name, type] of results) {
       const value = this.#values.get(name);
-      if (!value || ![null, value.dtype].includes(dtype) || (shape && !isSameShape(shape, value.shape))) {
+      if (!value || !fits(type, value)) {
         throw new Refusal("result", `ends without '${name}', or with one of another type`, path);
       }
     }
@@ -249,10 +262,14 @@ class ProgramCheck {
       results.set(name, present);
       return present.dtype === type.dtype && isSameShape(present.shape, type.shape);
     };
-    for (const [at, { name, initial, next }] of carried.entries()) {
-      const type = /** @type {PortType} */ (this.#values.get(initial));
-      this.#define(name, type, [...path, "carried", at, "name"]);
-      if (!expect(next, type)) {
+    for (const [at, each] of carried.entries()) {
+      const { dtype, shape } = /** @type {{ dtype: string, shape: any[] }} */ (this.#values.get(each.initial));
+      const { symbols = shape.map(() => null) } = each;
+      if (symbols.length !== shape.length) {
+        throw new Refusal("carried", "has symbols of another number of axes", [...path, "carried", at, "symbols"]);
+      }
+      this.#define(each.name, carriedType(each, this.#values), [...path, "carried", at, "name"]);
+      if (!expect(each.next, { dtype, shape: shape.map((size, axis) => symbols[axis] === null ? size : null) })) {
         throw new Refusal("carried", "is carried as values of two types", [...path, "carried", at, "next"]);
       }
     }
@@ -264,6 +281,12 @@ class ProgramCheck {
     }
     if (going !== null && !expect(going, { dtype: "bool", shape: [] })) {
       throw new Refusal("loop", "goes on by a value of another type than bool", [...path, "going"]);
+    }
+    for (const [at, { name, symbols = [] }] of carried.entries()) {
+      for (const [axis, own] of symbols.entries()) {
+        if (own !== null) this.#readSymbol(own, [...path, "carried", at, "symbols", axis]);
+      }
+      byteBounds(/** @type {PortType} */ (this.#values.get(name)), this.#symbols, [...path, "carried", at]);
     }
     const work = 1 + this.#checkSteps(step.steps, [...results], [...path, "steps"]);
     this.#values.forget(inside);

@@ -157,6 +157,17 @@ export class ProgramRunner {
       sizes[symbol] = iterations;
       requireRanges(program, sizes, [symbol]);
     };
+    /** Set the symbols of what is carried. */
+    const noteSizes = () => {
+      for (const [at, { symbols = [] }] of step.carried.entries()) {
+        for (const [axis, own] of symbols.entries()) {
+          if (own === null) continue;
+          sizes[own] = carried[at].dims[axis];
+          requireRanges(program, sizes, [own]);
+        }
+      }
+    };
+    noteSizes();
     for (; goesOn && number < most; number++) {
       countWork(run, 1, step);
       this.#requireRoom(step, sizes, number + 1);
@@ -181,6 +192,7 @@ export class ProgramRunner {
         }
       });
       goesOn = going === null || await this.#isTrue(inner, going);
+      noteSizes();
     }
     note(number);
     return carried;

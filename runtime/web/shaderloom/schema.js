@@ -49,7 +49,8 @@ export const SCHEMA = {
         "count": { "or null": "size" }, "symbol": { "or null": "text" }, "condition": { "or null": "text" },
         "going": { "or null": "text" }, "iteration": "text",
         "carried": { "list": { "record": { "name": "text", "initial": "text", "next": "text",
-          "result": { "or null": "text" } } }, "most": 4096 },
+          "result": { "or null": "text" } },
+          "optional": { "symbols": { "list": { "or null": "text" }, "most": 32 } } }, "most": 4096 },
         "stacked": { "list": { "record": { "row": "text", "result": "text", "dtype": "device dtype", "shape": "shape" } },
           "most": 4096 },
         "steps": "steps"

@@ -30,7 +30,18 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import LOOPS, PROGRAMS, RELATIONS, STAGES, STATES, Seed, mutated, structural, with_alias_chain
+from ...support.hostile import (
+    GROWTH,
+    LOOPS,
+    PROGRAMS,
+    RELATIONS,
+    STAGES,
+    STATES,
+    Seed,
+    mutated,
+    structural,
+    with_alias_chain,
+)
 from ...support.verdicts import JavaScript, Verdict, python_verdict
 from ...support.work import calls_of
 
@@ -151,10 +162,15 @@ def loops(seeds) -> Seed:
     return [seed for seed in seeds if seed.manifest.get("programs")][1]
 
 
+@pytest.fixture(scope="module")
+def growing(seeds) -> Seed:
+    return [seed for seed in seeds if seed.manifest.get("programs")][2]
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "has_plan"),
-    [("program", PROGRAMS, False), ("program", STAGES, True), ("loops", LOOPS, False)],
-    ids=["programs", "stages", "loops"],
+    [("program", PROGRAMS, False), ("program", STAGES, True), ("loops", LOOPS, False), ("growing", GROWTH, False)],
+    ids=["programs", "stages", "loops", "growth"],
 )
 def test_programs_are_refused(request, kind, changes, has_plan):
     """By the rules and in the places of both readers; what the manifest says of stages when their plans are read."""

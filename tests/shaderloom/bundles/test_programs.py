@@ -19,7 +19,17 @@ from shaderloom.bundles.verify import verify_samples
 from shaderloom.cli import app
 from shaderloom.runtime.bundle.program import BranchStep, ReadStep, StageStep
 
-from ...support.bundles import LOOPS, SCANS, loops_feeds, scans_bundle, scans_feeds, steps_bundle
+from ...support.bundles import (
+    GROWING,
+    LOOPS,
+    SCANS,
+    growing_bundle,
+    growing_feeds,
+    loops_feeds,
+    scans_bundle,
+    scans_feeds,
+    steps_bundle,
+)
 from ...support.comparison import reference
 from ...support.model_inputs import speech
 from ...support.models import trained_model
@@ -265,6 +275,28 @@ def test_loops_end_at_their_ranges(loops):
     assert_alike(loops, loops_feeds(3, 1e8, 40))
 
 
+def test_loops_carry_more_and_more(tmp_path, device):
+    """Sizes that change from iteration to iteration are symbols of ranges, 0 among them."""
+    model = onnx.parser.parse_model(GROWING)
+    with shaderloom.load_bundle(growing_bundle(tmp_path / "b"), device=device) as bundle:
+        names = [port.name for port in bundle.get_outputs()]
+        for n, k, limit in ((3, 4, 30), (1, 0, 0), (5, 9, 55), (2, 1, 8)):
+            feeds = growing_feeds(n, k, limit)
+            for name, actual, expected in zip(names, bundle.run(None, feeds), reference(model, feeds), strict=True):
+                assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape), name
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+        with pytest.raises(shaderloom.InputError, match="'size of rows' is 60 in this run"):
+            bundle.run(None, growing_feeds(5, 2, 1e6))
+
+
+def test_rows_of_changing_shapes_are_refused(tmp_path):
+    model = parse("""g (float[3] x, int64 k) => (float[m] y, float[k, q] rows) {
+        y, rows = Loop (k, , x) < body = b (int64 i, bool go, float[p] v) => (bool on, float[r] w, float[p] o) {
+            on = Identity(go)  w = Concat<axis = 0>(v, x)  o = Exp(v) } > }""")
+    with pytest.raises(shaderloom.UnsupportedError, match=r"'Loop_0\.body/o' is no row"):
+        compile_bundle(model, tmp_path / "b", shapes=[{"x": (3,), "k": ()}], ranges={"k": (0, 4)})
+
+
 def test_scans_of_lengths_that_runs_decide(tmp_path, device):
     """Sequences along any axis and from either end; onnxruntime refuses those without elements."""
     model = onnx.parser.parse_model(SCANS)
@@ -300,7 +332,10 @@ def test_loops_in_loops_with_branches(both):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("w = Concat<axis = 0>(v, x)", "carries tensors of one shape: 'Loop_0.body/w' is not that of 'Loop_0.body/v'"),
+        (
+            "c = Constant<value = int64[1] {0}>() w = Unsqueeze(v, c)",
+            "carries tensors of one type and rank: 'Loop_0.body/w' is not that of 'Loop_0.body/v'",
+        ),
         ("w = Exp(v) a = Exp(x) s = SequenceConstruct(a)", "SequenceConstruct"),
     ],
 )
