@@ -17,6 +17,7 @@ from ....runtime.plan.errors import NotKnownError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
+from ...symbolic.polynomial import Dim
 from .. import checks
 from ..registry import Builder, Inferred, NoAttributes, SplitBuilder, register
 from .indexing import gather_axis
@@ -53,16 +54,22 @@ def _infer_at(node: Node) -> Inferred:
 
 def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
     mask = node.operand(0)
-    sizes = [checks.concrete(node, size, "a size") for size in mask.shape] or [1]
+    sizes: list[Dim] = list(mask.shape) or [1]
 
-    def number(value: int) -> Value:
+    def number(value: Dim) -> Value:
+        if isinstance(value, ix.Index):
+            return builder.op("Dimensions", domain="loom", elements=(value,), shape=(), dtype=INT32)
         return builder.constant(np.array(value, np.int32))
 
     ones = builder.op("Cast", builder.op("Reshape", mask, builder.constant(np.array([-1]))), to=INT32.onnx)
+    whole = ix.product(sizes)
+    total = ix.bounds(whole)[1]  # behind the elements of declared sizes there are zeros, up to the most that may be
+    if isinstance(whole, ix.Index):
+        room = builder.op("Dimensions", domain="loom", elements=(0, total - whole), shape=(2,), dtype=INT64)
+        ones = builder.op("View", builder.op("Pad", ones, room), domain="loom", shape=(total,))
     running = running_counts(builder, ones)
     end = builder.op("Add", builder.op("Cast", node.operand(1), to=INT32.onnx), number(1))
     target = builder.op("Range", number(1), builder.op("Reshape", end, builder.constant(_SCALAR)), number(1))
-    total = int(np.prod(sizes))
     position = number(0)  # how many elements are surely in front of the one that is looked for
     for bit in reversed(range(total.bit_length())):
         ahead = builder.op("Add", position, number(1 << bit))
@@ -71,9 +78,8 @@ def _expand_at(builder: Builder, node: Node) -> Sequence[Value]:
         inside = builder.op("LessOrEqual", ahead, number(total))
         position = builder.op("Where", builder.op("And", inside, fewer), ahead, position)
     rows = []
-    stride = total
-    for size in sizes:
-        stride //= size
+    for axis, size in enumerate(sizes):
+        stride = ix.product(sizes[axis + 1 :])
         row = builder.op("Mod", builder.op("Div", position, number(stride)), number(size))
         rows.append(builder.op("Unsqueeze", row, builder.constant(np.array([0]))))
     positions = builder.op("Concat", *rows, axis=0) if len(rows) > 1 else rows[0]

@@ -120,8 +120,33 @@ def _corners(builder: Builder, boxes: Value, centered: bool) -> Value:
     return builder.op("Concat", builder.op("Min", one, other), builder.op("Max", one, other), axis=2)
 
 
+def _padded(builder: Builder, value: Value, axis: int, fill: float) -> Value:
+    """Pad an axis of a declared size to the most that it may have."""
+    size = value.shape[axis]
+    if not isinstance(size, ix.Index):
+        return value
+    most = ix.bounds(size)[1]
+    room = (0,) * (value.rank + axis) + (most - size,) + (0,) * (value.rank - axis - 1)
+    pads = builder.op("Dimensions", domain="loom", elements=room, shape=(len(room),), dtype=INT64)
+    padded = builder.op("Pad", value, pads, builder.scalar(fill, value))
+    return builder.op("View", padded, domain="loom", shape=(*value.shape[:axis], most, *value.shape[axis + 1 :]))
+
+
+def _infer_order(node: Node) -> Inferred:
+    batches, kinds, boxes = node.operand(0).shape
+    return [(INT32, (batches, kinds, ix.bounds(boxes)[1]))]
+
+
+def _expand_order(builder: Builder, node: Node) -> Sequence[Value]:
+    """Sort the scores; behind those of a declared number of boxes there are some of no boxes, the least of all."""
+    scores = _padded(builder, node.operand(0), 2, -np.inf)
+    return [top_indices(builder, scores, 2, ix.number(scores.shape[2]), True)]
+
+
 def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
-    boxes, scores, order = node.operand(0), node.operand(1), node.operand(2)
+    count = node.operand(0).shape[1]
+    boxes, scores = _padded(builder, node.operand(0), 1, 0.0), _padded(builder, node.operand(1), 2, -np.inf)
+    order = node.operand(2)
     size = ix.number(order.shape[2])
     most, bound = _most(builder, node, size)
     thresholds = [_optional_operand(node, position) for position in (4, 5)]
@@ -142,6 +167,9 @@ def _expand_choose(builder: Builder, node: Node) -> Sequence[Value]:
             rounds=rounds,
         )
     assert chosen is not None, "there are boxes"
+    if isinstance(count, ix.Index):  # behind them there are places without boxes
+        number = builder.op("Dimensions", domain="loom", elements=(count,), shape=(), dtype=INT32)
+        chosen = builder.op("Where", builder.op("Less", order, number), chosen, builder.scalar(0, chosen))
     return [chosen]
 
 
@@ -180,10 +208,8 @@ def _most(builder: Builder, node: Node, size: int) -> tuple[Value, int]:
 register(
     name="SortedScores",
     domain="loom",
-    infer=lambda node: [(INT32, node.operand(0).shape)],
-    expand=lambda builder, node: [
-        top_indices(builder, node.operand(0), 2, checks.concrete(node, node.operand(0).shape[2], "boxes"), True)
-    ],
+    infer=_infer_order,
+    expand=_expand_order,
     types=(_FLOAT32,),
 )
 register(

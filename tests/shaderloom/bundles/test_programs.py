@@ -51,6 +51,11 @@ DETECTOR = """g (float[1, 60, 4] boxes, float[1, 3, 60] scores)
     chosen = Gather<axis = 0>(all, flat)  best = ReduceMax<keepdims = 0>(scores)
     last = Constant<value = int64[1] {2}>() }"""
 
+#: Boxes of a declared number, with a limit that more of them reach than not
+DECLARED_BOXES = """g (float[1, n, 4] boxes, float[1, 3, n] scores) => (int64[k, 3] selected)
+    <int64 most = {7}, float overlap = {0.4}, float least = {0.2}> {
+    selected = NonMaxSuppression(boxes, scores, most, overlap LEAST) }"""
+
 #: Durations of sounds to their frames: the length of the result is the sum of the durations
 SPEECH = """g (int64[t] durations, float[t, 6] sounds) => (float[frames, 6] spoken)
     <int64 zero = {0}, int64 one = {1}, int64[1] axis0 = {0}, int64[1] axis1 = {1}> {
@@ -155,6 +160,38 @@ def test_suppression_behind_a_detector(both):
         assert_alike(sessions, boxes_of(seed, spread))
     none = {**boxes_of(3, 1), "scores": np.zeros((1, 3, 60), np.float32)}
     assert assert_alike(sessions, none)[0].shape == (0, 3)
+
+
+def test_counts_over_declared_sizes(both):
+    """NonZero and Compress of a tensor whose sizes are declared: positions are those of each run."""
+    model = """g (float[n, 4, h] x) => (int64[3, m] y, float[c] w) <float zero = {0}, int64[1] flat = {-1}> {
+        y = NonZero(x)  p = Greater(x, zero)  q = Reshape(p, flat)  w = Compress(x, q) }"""
+    sessions = both(model, {"x": (5, 4, 3)}, dynamic={"n": (0, 90), "h": (0, 120)})
+    for n, h, keep in ((5, 3, 0.3), (1, 1, 1), (90, 120, 0.5), (7, 0, 1), (33, 17, 0.01)):
+        x = sparse(n, 4, h, keep=keep, seed=n)
+        for session in sessions:
+            places, positive = session.run(None, {"x": x})
+            np.testing.assert_array_equal(places, np.array(np.nonzero(x)))
+            np.testing.assert_array_equal(positive, x[x > 0])
+
+
+@pytest.mark.parametrize("least", ["", ", least"])
+def test_suppression_over_declared_boxes(tmp_path, device, least):
+    """The session of the sizes at hand is the reference: onnxruntime's order of equal scores is its own."""
+    model = parse(DECLARED_BOXES.replace("LEAST", least))
+    compile_bundle(model, tmp_path / "b", shapes=[{"boxes": (1, 5, 4), "scores": (1, 3, 5)}], dynamic={"n": (0, 99)})
+    with (
+        shaderloom.load_bundle(tmp_path / "b", device=device) as bundle,
+        shaderloom.InferenceSession(model, device=device, cache=False, dynamic={"n": (0, 99)}) as declared,
+        shaderloom.InferenceSession(model, device=device, cache=False, dynamic="off") as session,
+    ):
+        for n in (5, 1, 99, 64, 65, 0):
+            generator = np.random.default_rng(n)
+            corners = generator.random((1, n, 2)) * 3
+            boxes = np.concatenate([corners, corners + generator.random((1, n, 2))], 2).astype(np.float32)
+            feeds = {"boxes": boxes, "scores": generator.random((1, 3, n)).astype(np.float32)}
+            expected = assert_alike((declared, session), feeds)
+            np.testing.assert_array_equal(bundle.run(None, feeds)[0], expected[0])
 
 
 def test_the_length_of_speech(both):
