@@ -17,7 +17,7 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from .api.providers import get_available_providers
-from .runtime.plan.errors import InputError, ShaderloomError
+from .runtime.plan.errors import DECLARED, InputError, ShaderloomError
 from .session.session import InferenceSession
 
 _PROVIDERS = {"WGPU": "wgpu", "GPU": "wgpu", "CPU": "cpu"}
@@ -60,7 +60,7 @@ class PreparedModel(BackendRep):
         else:
             arrays = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
             if len(arrays) != len(self._inputs):
-                raise InputError(f"the model has {len(self._inputs)} inputs, {len(arrays)} were given")
+                raise InputError(f"the model has {len(self._inputs)} inputs, {len(arrays)} were given", hint=DECLARED)
             feeds = dict(zip(self._inputs, arrays))
         results: tuple[Any, ...] = self._results(*self.session.run(None, feeds))
         return results

@@ -92,7 +92,8 @@ def _content(key: Key) -> bytes:
         with Path(key).open("rb") as file:
             return file.read(_LARGEST_KEY)
     except (OSError, TypeError) as error:
-        raise InputError(f"cannot read the key '{key}': {getattr(error, 'strerror', None) or error}") from None
+        reason = f"cannot read the key '{key}': {getattr(error, 'strerror', None) or error}"
+        raise InputError(reason, hint="check the path") from None
 
 
 def _name(key: Key) -> str:

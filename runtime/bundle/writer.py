@@ -19,7 +19,7 @@ import numpy as np
 
 from ..memory import safetensors
 from ..plan.dtypes import UINT8, from_numpy
-from ..plan.errors import InputError, LimitError
+from ..plan.errors import InputError, LimitError, unwritable
 from ..plan.plan import Plan
 from . import plan as bundle_plan
 from .files import is_bundle
@@ -76,7 +76,7 @@ class BundleWriter:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
         except OSError as error:
-            raise InputError(f"cannot write '{target}': {error.strerror or error}") from None
+            raise unwritable(target, error) from None
 
     def __enter__(self) -> BundleWriter:
         return self
@@ -172,7 +172,7 @@ class BundleWriter:
         try:
             self._move()
         except OSError as error:
-            raise InputError(f"cannot write '{self._target}': {error.strerror or error}") from None
+            raise unwritable(self._target, error) from None
         return manifest
 
     def _check(self, content: bytes, plan_keys: Sequence[str]) -> None:
@@ -217,7 +217,7 @@ class BundleWriter:
                     hasher.update(memoryview(piece))
                     self._progress(f"writing {name}", hasher.size, total)
         except OSError as error:
-            raise InputError(f"cannot write '{self._target}': {error.strerror or error}") from None
+            raise unwritable(self._target, error) from None
         if listed:
             self._files[name] = FileRecord(hasher.size, hasher.finish())
 
@@ -271,7 +271,7 @@ def _check_target(target: Path, as_zip: bool) -> None:
         if not target.exists():
             return
     except OSError as error:
-        raise InputError(f"cannot write '{target}': {error.strerror or error}", hint="choose another name") from None
+        raise unwritable(target, error) from None
     if as_zip and target.is_file() and is_bundle(target):
         return
     if not as_zip and target.is_dir() and (target / MANIFEST).is_file():

@@ -230,11 +230,24 @@ class NotKnownError(ShapeError):
     remedy = "a session computes it first and compiles the rest then, and so does a bundle in stages"
 
 
+#: What to do about an input or an output that is not as the model declares it
+DECLARED = "session.get_inputs() and get_outputs() tell what the model takes and gives"
+
+
 class InputError(ShaderloomError, ValueError, onnxruntime.InvalidArgument):
     """The caller passed a wrong input: unknown name, wrong rank, dtype, dimension, or option."""
 
     kind = "input"
-    remedy = "session.get_inputs() and get_outputs() tell what the model takes and gives"
+
+    @property
+    def remedy(self) -> str:  # type: ignore[override]  # a constant of the other classes
+        """The way to what the model declares, for an error about one of its tensors."""
+        return DECLARED if self.tensor else ""
+
+
+def unwritable(path: object, error: OSError, hint: str = "name another file or folder") -> InputError:
+    """Build the error for a result that the operating system does not write to ``path``."""
+    return InputError(f"cannot write '{path}': {error.strerror or error}", hint=hint)
 
 
 class RunError(InputError, onnxruntime.RuntimeException, onnxruntime.Fail):

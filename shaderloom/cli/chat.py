@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..runtime.plan.errors import ShaderloomError, UnsupportedError
+from ..runtime.plan.errors import ShaderloomError, UnsupportedError, unwritable
 from .command import as_command
-from .common import unwritable
 from .generation import FolderArgument, FolderOptions, SamplingOptions, open_generator, print_pieces, summary
 from .terminal import echo
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import DECLARED, InputError
 from .terminal import echo_json
 
 #: What hints and warnings say in Python, and on the command line
@@ -17,7 +17,7 @@ _SPOKEN = {
     "providers=['cpu']": "--providers cpu",
     "limits={...}": "--limits NAME=SIZE",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
-    InputError.remedy: "--input gives the values of an input, --shape its shape",
+    DECLARED: "--input gives the values of an input, --shape its shape",
 }
 
 
@@ -39,16 +39,11 @@ def refused_by_system(error: OSError) -> str:
     return f"system: {error.strerror or error}{name} [the operating system refused it]"
 
 
-def unwritable(path: Path, error: OSError) -> InputError:
-    """Build the error for a result that cannot be written."""
-    return InputError(f"cannot write '{path}': {error.strerror or error}", hint="name another file or folder")
-
-
-def unreadable(path: str | Path, error: Exception, kind: str, tensor: str | None = None) -> InputError:
-    """Build the error for a file of values, which must be of ``kind``, such as ``.npy``."""
+def unreadable(path: str | Path, error: Exception, tensor: str) -> InputError:
+    """Build the error for a file of values that numpy cannot read."""
     if isinstance(error, OSError):
         return InputError(f"cannot read '{path}': {error.strerror or error}", tensor=tensor, hint="check the path")
-    return InputError(f"cannot read '{path}': {error}", tensor=tensor, hint=f"it must be a {kind} file")
+    return InputError(f"'{path}' is no .npy file of numbers", tensor=tensor, hint="numpy.save writes them")
 
 
 def parse_pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

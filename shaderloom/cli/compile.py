@@ -262,7 +262,7 @@ def _read_inputs(values: dict[str, str]) -> dict[str, Any]:
         try:
             arrays[name] = np.load(value, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise unreadable(value, error, ".npy", name) from error
+            raise unreadable(value, error, name) from error
         if not isinstance(arrays[name], np.ndarray):
             raise InputError(f"'{value}' holds more than one array", tensor=name, hint="it must be a .npy file")
     return arrays

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..runtime.plan.errors import InputError
-from .common import unwritable
+from ..runtime.plan.errors import InputError, unwritable
 
 if TYPE_CHECKING:
     from ..inspect.inspected_plan import InspectedPlan

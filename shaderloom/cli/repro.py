@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, unwritable
 from .command import as_command
-from .common import parse_options, unwritable
+from .common import parse_options
 from .options import CacheOption, DeviceOption, InputOptions, KernelOption, ModelArgument, OptionTexts
 from .session import keep_model, make_feeds, open_with_cpu
 from .terminal import echo, progress

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..runtime.plan.errors import unwritable
 from .command import as_command
-from .common import count_text, print_json, unwritable
+from .common import count_text, print_json
 from .options import ExecutionOptions, JsonOption, ModelOrBundleArgument, RepeatOption
 from .session import keep_model, make_feeds, open_session
 from .terminal import echo, print_table, progress

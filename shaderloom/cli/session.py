@@ -110,7 +110,7 @@ def _read_array(name: str, path: str, shape: tuple[int, ...] | None) -> np.ndarr
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise unreadable(path, error, ".npy", name) from error
+        raise unreadable(path, error, name) from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"'{path}' holds more than one array", tensor=name, hint="it must be a .npy file")
     if shape is not None and array.shape != shape:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..runtime.plan.errors import InputError, ModelError, UnsupportedError
+from ..runtime.plan.errors import InputError, ModelError, UnsupportedError, unwritable
 from .block_weights import Weight, read_weight, take_rows
 from .decoder_writer import DecoderSizes, write_decoder
 from .gguf_file import BLOCKS, GgufFile
@@ -49,9 +49,7 @@ def convert_gguf(file: str | os.PathLike[str], folder: str | os.PathLike[str]) -
                     target.rmdir()
                 written.rename(target)
         except OSError as error:
-            raise InputError(
-                f"cannot write '{target}': {error.strerror or error}", hint="name another folder"
-            ) from None
+            raise unwritable(target, error) from None
 
 
 class _Source:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..plans.describe import describe_groups, describe_plan
 from ..runtime.plan.device_profile import DeviceProfile
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, unwritable
 from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
 
@@ -120,7 +120,7 @@ def dump(trace: PassTrace, folder: Path) -> list[Path]:
             path.write_text(text, encoding="utf-8", newline="\n")
             written.append(path)
     except OSError as error:
-        raise InputError(f"cannot write to '{folder}': {error.strerror or error}", hint="name a new folder") from error
+        raise unwritable(folder, error) from error
     return written
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from ..cache import FOLDER_VARIABLE
 from ..compiler.tuning.config_choice import EncodedCandidate
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, unwritable
 from ..runtime.plan.json_reader import Reader
 from ..runtime.plan.record import record
 
@@ -154,7 +154,7 @@ class Database:
         except FileNotFoundError:
             return cls()
         except OSError as error:
-            raise InputError(f"cannot read '{path}': {error.strerror or error}") from error
+            raise InputError(f"cannot read '{path}': {error.strerror or error}", hint="name another file") from error
         try:
             if len(data) > MOST_BYTES:
                 raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
@@ -179,7 +179,7 @@ class Database:
                     os.unlink(temporary)
                 raise
         except OSError as error:
-            raise InputError(f"cannot write '{path}': {error.strerror or error}") from error
+            raise unwritable(path, error) from error
 
 
 def user_path() -> Path | None:

@@ -14,7 +14,7 @@ from ..runtime.memory.host_arrays import host_array, is_torch_tensor
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.dtypes import BY_NAME, EXTENSIONS, DType, to_border
-from ..runtime.plan.errors import InputError, UnsupportedError
+from ..runtime.plan.errors import DECLARED, InputError, UnsupportedError
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
 from .header import ModelHeader
@@ -173,7 +173,7 @@ def check_feeds(header: ModelHeader, feeds: Mapping[str, Any], *, host: bool = F
     value.  Raises :class:`InputError` otherwise.  ``host`` allows the types that only the host can hold.
     """
     if not isinstance(feeds, Mapping):
-        raise InputError(f"inputs are given as a dict of name to array, not as {type(feeds).__name__}")
+        raise InputError(f"inputs are a dict of name to array, not a {type(feeds).__name__}", hint=DECLARED)
     _check_names(header, feeds)
     ports = header.feedable
     return {name: _to_feed(ports[name], value, host) for name, value in feeds.items()}

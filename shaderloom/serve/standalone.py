@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from ..runtime.bundle.manifest import Manifest
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import unwritable
 from .files import runner_resources
 from .starter_page import starter_page
 
@@ -27,5 +27,5 @@ def write_page(folder: Path, manifest: Manifest, bundle: str) -> bool:
             return False
         page.write_text(starter_page(manifest, bundle.removesuffix(".shaderbundle"), f"{bundle}/"), encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write the page to '{folder}': {error.strerror or error}") from None
+        raise unwritable(folder, error) from None
     return True

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..runtime.execution.timing import Profile
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import unwritable
 from ..runtime.plan.plan import Plan
 
 #: Runs one model: feeds and targets give results
@@ -53,9 +53,7 @@ class RunTrace:
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(events, file)
         except OSError as error:
-            raise InputError(
-                f"cannot write '{path}': {error.strerror or error}", hint="set profile_file_prefix"
-            ) from error
+            raise unwritable(path, error, "set profile_file_prefix") from error
         return path
 
     def _now(self) -> float:

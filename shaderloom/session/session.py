@@ -208,7 +208,8 @@ class InferenceSession(OrtSession):
         self._output_names = [port.name for port in self._header.outputs]
         self._locations = check_locations(locations, dict.fromkeys(self._output_names))
         if self._engine is None and "gpu-buffer" in self._locations.values():
-            raise InputError("outputs cannot stay on a device: the session runs on cpu alone")
+            reason = "outputs cannot stay on a device: the session runs on cpu alone"
+            raise InputError(reason, hint="leave preferred_output_location out, or put wgpu first in providers")
         self._async = AsyncRunner()
         severity = options.log_severity_level
         self._trace = RunTrace() if options.enable_profiling else None
