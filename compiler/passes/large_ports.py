@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..ir.graph import Graph, PortWindow, Value
+from ...runtime.plan.dtypes import DType
+from ..ir.graph import Graph, PortWindow, Shape, Value
 from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
 from ..target import Target
@@ -30,17 +31,17 @@ def exceeds(value: Value, limit: int) -> bool:
     return all(isinstance(size, int) for size in value.shape) and binding_bytes(value) > limit
 
 
-def outermost(value: Value) -> int:
+def outermost(shape: Shape) -> int:
     """Return the first axis with more than one element."""
-    return next((axis for axis, size in enumerate(value.shape) if size != 1), 0)
+    return next((axis for axis, size in enumerate(shape) if size != 1), 0)
 
 
-def window_rows(value: Value, target: Target, limit: int) -> tuple[int, int]:
+def window_rows(shape: Shape, dtype: DType, target: Target, limit: int) -> tuple[int, int]:
     """Return of how many rows those of a window are a multiple, and how many it has at most.
 
     Windows begin where a binding may begin on any device.
     """
-    row = binding_bytes(value) // ix.number(value.shape[outermost(value)])
+    row = math.prod(map(ix.number, shape[outermost(shape) + 1 :])) * dtype.itemsize
     alignment = math.lcm(target.storage_alignment, 256)
     multiple = alignment // math.gcd(row, alignment)
     return multiple, limit // row // multiple * multiple
@@ -50,14 +51,15 @@ def divide_inputs(graph: Graph, target: Target, limit: int) -> int:
     """Replace inputs beyond ``limit`` by windows, which readers read side by side; return the number of such inputs."""
     count = 0
     for value in list(graph.inputs):
-        if value.uses and value not in graph.outputs and _is_divisible(value, target, limit):
-            _divide_input(graph, value, window_rows(value, target, limit)[1])
+        dtype = value.storage or value.dtype
+        if value.uses and value not in graph.outputs and _is_divisible(value, dtype, target, limit):
+            _divide_input(graph, value, window_rows(value.shape, dtype, target, limit)[1])
             count += 1
     return count
 
 
 def _divide_input(graph: Graph, value: Value, most: int) -> None:
-    axis = outermost(value)
+    axis = outermost(value.shape)
     position, extent = graph.inputs.index(value), ix.number(value.shape[axis])
     row = ix.number(ix.product(value.shape[axis + 1 :]))
     parts = []
@@ -77,20 +79,31 @@ def _divide_input(graph: Graph, value: Value, most: int) -> None:
 
 
 def may_be_windows(graph: Graph, value: Value, target: Target) -> bool:
-    """Return whether a value is an output of the graph that several may replace."""
-    is_output = graph.outputs.count(value) == 1
-    return is_output and _is_divisible(value, target, largest_tensor(target))
+    """Return whether a value is a large output of the graph that several may replace."""
+    if graph.outputs.count(value) != 1:
+        return False
+    return _is_divisible(value, output_dtype(graph, value), target, largest_tensor(target))
 
 
-def _is_divisible(value: Value, target: Target, limit: int) -> bool:
-    fits = exceeds(value, limit) and binding_bytes(value) <= target.limit("max-buffer-size")
-    return fits and window_rows(value, target, limit)[1] > 0
+def output_dtype(graph: Graph, value: Value) -> DType:
+    """Return the element type of an output in memory: that of the file, where a pass has computed in another."""
+    return graph.output_types[graph.outputs.index(value)] if graph.output_types else value.dtype
+
+
+def _is_divisible(value: Value, dtype: DType, target: Target, limit: int) -> bool:
+    """Return whether a tensor of fixed size is larger than ``limit`` bytes, no larger than a buffer, and has rows that
+    a window holds.
+    """
+    if not all(isinstance(size, int) for size in value.shape):
+        return False
+    size = math.prod(map(ix.number, value.shape)) * dtype.itemsize
+    return limit < size <= target.limit("max-buffer-size") and window_rows(value.shape, dtype, target, limit)[1] > 0
 
 
 def replace_output(graph: Graph, value: Value, parts: Sequence[Value], starts: Sequence[int]) -> None:
     """Let ``parts``, which begin at the rows ``starts``, be outputs of the graph in place of ``value``."""
     position = graph.outputs.index(value)
-    name, row = graph.output_names[position], ix.number(ix.product(value.shape[outermost(value) + 1 :]))
+    name, row = graph.output_names[position], ix.number(ix.product(value.shape[outermost(value.shape) + 1 :]))
     names = [f"{name}[{start}:]" for start in starts]
     for part, start, of_part in zip(parts, starts, names, strict=True):
         part.name = of_part

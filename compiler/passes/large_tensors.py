@@ -37,6 +37,7 @@ from .large_ports import (
     largest_tensor,
     may_be_windows,
     outermost,
+    output_dtype,
     replace_output,
     window_rows,
 )
@@ -66,7 +67,8 @@ def divide_large_tensors(graph: Graph, compilation: Compilation, *, has_windows:
     ``has_windows`` inputs and outputs of the graph may become several.
     """
     limit = largest_tensor(compilation.target)
-    if not any(exceeds(value, limit) for value in graph.values()):
+    outputs = any(may_be_windows(graph, value, compilation.target) for value in graph.outputs)
+    if not outputs and not any(exceeds(value, limit) for value in graph.values()):
         return 0
     count = _Division(graph, compilation, limit, of_constants=False, has_windows=has_windows).run()
     return count + _Division(graph, compilation, limit, of_constants=True, has_windows=False).run()
@@ -159,17 +161,25 @@ class _Division:
 
     def _is_root(self, node: Node) -> bool:
         """Return whether the result is stored, or small, and computed from a tensor that is too large."""
-        if not exceeds(node.output, self._limit):
-            return any(self._loaded(operand) for operand in operands(node.output))
-        return self._has_windows and may_be_windows(self._graph, node.output, self._compilation.target)
+        if self._is_window(node.output):
+            return True
+        if exceeds(node.output, self._limit):
+            return False
+        return any(self._loaded(operand) for operand in operands(node.output))
+
+    def _is_window(self, value: Value) -> bool:
+        """Return whether a value is an output that several are to replace."""
+        return self._has_windows and may_be_windows(self._graph, value, self._compilation.target)
 
     # -- how to split --------------------------------------------------------------------------------------------
 
     def _splits(self, builder: GraphBuilder, node: Node) -> Sequence[_Split | None]:
         """Return the ways to compute a node in parts; None for those that split too little."""
         result = node.output
-        if exceeds(result, self._limit):
+        if self._is_window(result):
             return [self._as_windows(builder, node)]
+        if exceeds(result, self._limit):
+            return []
         ways = [self._by_rows(builder, node, axis) for axis in range(result.rank)]
         key = operator_key(node)
         if key == "loom.MatMul":
@@ -193,10 +203,12 @@ class _Division:
 
     def _as_windows(self, builder: GraphBuilder, node: Node) -> _Split | None:
         """Split an output of the graph along its outermost axis."""
-        axis, rows = outermost(node.output), operand_rows(node, outermost(node.output))
+        axis = outermost(node.output.shape)
+        rows = operand_rows(node, axis)
         if rows is None:
             return None
-        multiple, most = window_rows(node.output, self._compilation.target, self._limit)
+        dtype = output_dtype(self._graph, node.output)
+        multiple, most = window_rows(node.output.shape, dtype, self._compilation.target, self._limit)
 
         def build(spans: Sequence[tuple[int, int]]) -> Value:
             parts = [self._rows_of(node, axis, start, stop) for start, stop in spans]
