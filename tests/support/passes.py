@@ -21,12 +21,9 @@ from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 #: The first of the passes that rewrite expanded graphs
 FIRST_REWRITE = "dead-code"
-#: The passes that rewrite expanded graphs and may be disabled
-REWRITES = tuple(
-    name
-    for name in PIPELINE.names[PIPELINE.position(FIRST_REWRITE) : PIPELINE.position(LAST_REWRITE) + 1]
-    if name in PIPELINE.optional
-)
+#: The passes that rewrite expanded graphs, and those of them that may be disabled
+REWRITES = PIPELINE.names[PIPELINE.position(FIRST_REWRITE) : PIPELINE.position(LAST_REWRITE) + 1]
+OPTIONAL_REWRITES = tuple(name for name in REWRITES if name in PIPELINE.optional)
 
 
 def run_rewrites(

@@ -20,7 +20,7 @@ from shaderloom.runtime.plan.dtypes import FLOAT32
 from shaderloom.runtime.plan.errors import Origin, ShapeError, UnsupportedError
 
 from ...support.cases import OperatorCase, all_cases, difference
-from ...support.passes import REWRITES, run_rewrites
+from ...support.passes import OPTIONAL_REWRITES, run_rewrites
 
 CASES = all_cases()
 
@@ -157,7 +157,7 @@ def test_random_graphs(data: st.DataObject):
     for _ in range(data.draw(st.integers(1, 14))):
         grower.grow()
     graph = _finish(grower.graph, grower.values)
-    disabled = data.draw(st.sets(st.sampled_from(REWRITES), max_size=2))
+    disabled = data.draw(st.sets(st.sampled_from(OPTIONAL_REWRITES), max_size=2))
     feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, 3, 6)).astype(np.float32)}
     expected = run_graph(graph, feeds)
     text = str(graph)
