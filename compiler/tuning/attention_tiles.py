@@ -218,7 +218,7 @@ _TILES = (
     TileAttention(1, 4, 8, 4),
 )
 #: Queries of a thread, threads that share them, and sets of such threads, the largest blocks first
-_BLOCKS = ((8, 16, 8), (4, 16, 8), (4, 8, 8), (2, 16, 8), (2, 8, 8), (4, 4, 16), (1, 8, 8), (1, 4, 8))
+_BLOCKS = ((8, 16, 8), (4, 16, 8), (4, 8, 8), (2, 16, 8), (2, 8, 8), (4, 4, 16))
 
 
 @record
@@ -277,11 +277,9 @@ def attention_tiles(target: Target, problem: AttentionProblem) -> list[Attention
         streams = _stream_tiles(target, problem, *vectors)
         candidates = [*streams, *candidates] if problem.is_long else [*candidates, *streams]
     else:
-        candidates = [
-            *_block_tiles(target, problem, vectors, memory),
-            _best_tile(target, problem.batch, problem.m, vectors, memory),
-            *_TILES,
-        ]
+        blocks = _block_tiles(target, problem, vectors, memory)
+        busy = [tile for tile in blocks if problem.batch * ceil(problem.m / tile.queries) >= target.busy_workgroups]
+        candidates = [*busy, _best_tile(target, problem.batch, problem.m, vectors, memory), *blocks, *_TILES]
     return [tile for tile in dict.fromkeys(candidates) if tile.workgroup_bytes(*vectors) <= memory] or candidates[:1]
 
 
@@ -304,18 +302,18 @@ def _best_tile(target: Target, batch: int, m: int, vectors: tuple[int, int], mem
 def _block_tiles(
     target: Target, problem: AttentionProblem, vectors: tuple[int, int], memory: int
 ) -> list[BlockAttention]:
-    """Return forms whose threads exchange scores in subgroups, the best first: none where nothing is known of these."""
+    """Return forms whose threads exchange scores in subgroups, the largest first: none where nothing is known of these.
+
+    Few blocks leave a device idle, and were not measured; tiles have smaller forms for that.
+    """
     if not target.has_feature("subgroup") or not problem.key_size:
         return []
     tiles = [
         BlockAttention(*sizes, problem.packed)
         for sizes in _BLOCKS
-        if sizes[1] <= min(target.neighbours, max(vectors[1], 2))
-        and sizes[1] * sizes[2] <= target.max_workgroup_threads
+        if sizes[1] <= min(target.neighbours, vectors[1]) and sizes[1] * sizes[2] <= target.max_workgroup_threads
     ]
-    fitting = [tile for tile in tiles if tile.workgroup_bytes(*vectors) <= memory]
-    busy = [tile for tile in fitting if problem.batch * ceil(problem.m / tile.queries) >= target.busy_workgroups]
-    return [*busy, *(tile for tile in reversed(fitting) if tile not in busy)]
+    return [tile for tile in tiles if tile.workgroup_bytes(*vectors) <= memory]
 
 
 def _row_tiles(target: Target, problem: AttentionProblem, key_vectors: int, value_vectors: int) -> list[RowAttention]:

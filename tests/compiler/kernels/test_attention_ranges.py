@@ -207,12 +207,15 @@ def test_blocks_of_queries_that_exchange_scores(device, monkeypatch, tile, lengt
 
 
 def test_prompts_on_a_device_with_known_subgroups():
-    """Halves are in workgroup memory as they are, so that the largest block fits."""
+    """Many queries in blocks, with halves in workgroup memory as they are."""
     profile = replace(WEB, kind="discrete", adapter="NVIDIA", driver="NVIDIA", features=WEB.features | {"subgroup"})
-    model, feeds = cached_attention((1024,), 1024, 1024, dtype=np.float16)
-    plan = compile_for(model, feeds, profile)
-    kernel = next(kernel for kernel in plan.kernels if kernel.template.startswith("attention"))
-    assert kernel.template == "attention_block" and dict(kernel.config)["packed"]
+    kernels = {}
+    for queries in (128, 2048):
+        model, feeds = cached_attention((queries,), queries, queries, dtype=np.float16)
+        kernel = next(each for each in compile_for(model, feeds, profile).kernels if "attention" in each.template)
+        kernels[kernel.template] = kernel
+    assert list(kernels) == ["attention_tile", "attention_block"], "few blocks would leave the device idle"
+    assert dict(kernel.config)["packed"]
     check_golden("wgsl/attention_block.wgsl", kernel.wgsl)
 
 
