@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from bench import gpu_page, report, starts
+from bench import gpu_page, pages, report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.recurrent_models import GATES, recurrent
@@ -338,3 +338,15 @@ def test_a_pass_that_grows_too_fast_is_named():
     text = report.compile_tables([], [small, large])
     assert "fuse in chain from 2000 to 8000 nodes" in text
     assert "| chain | layout | 100 | 500 |" in text
+
+
+def test_the_table_of_pages_has_medians_and_errors():
+    def start(cpu: float, task: float) -> dict[str, object]:
+        return {"shipped_bytes": 79_000, "shipped_gzip_bytes": 29_000, "cpu_s": cpu, "memory_bytes": 2e8,
+                "longest_task_ms": task}  # fmt: skip
+
+    ours = [start(3.0, 0), start(9.0, 70), start(2.0, 0)]
+    lines = pages.table({"m": {"ours": ours, "theirs": [start(1.0, 60)], "other": [{"error": "no"}]}}).splitlines()
+    assert lines[2] == "| m | ours | 79 KB | 29 KB | 3.0 s | 200 MB | none |"
+    assert lines[3].endswith("| 1.0 s | 200 MB | 60 ms |")
+    assert lines[4].startswith("| m | other | no |")

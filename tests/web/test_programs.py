@@ -116,6 +116,36 @@ def test_outputs_stay_on_the_device_and_are_fed_again(open_bundle, bundle, refer
     np.testing.assert_allclose(outputs["z"], np.exp(feeds["x"][feeds["x"] != 0]), rtol=1e-4)
 
 
+def test_each_output_of_a_program_has_its_location(open_bundle, bundle, reference):
+    """In a buffer of the caller's, as a view and as an array; a buffer that is too small is refused."""
+    page = open_bundle(bundle)
+    feeds = fed()
+    outputs = page.call(
+        """async (values) => {
+          const { load } = await import("/shaderloom.js");
+          const session = await load("/bundle/", { prepare: true });
+          const feeds = (TYPED)(values);
+          const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+          const into = { e: session.device.createBuffer({ size: 1024, usage }) };
+          const outputs = await session.run(feeds, { into, location: { z: "view" } });
+          const same = outputs.e.buffer === into.e;
+          const z = Array.from(outputs.z.data);
+          outputs.z.release();
+          const { e } = await session.run({ ...feeds, w: outputs.e }, { outputs: ["e"] });
+          into.e = session.device.createBuffer({ size: 16, usage });
+          const refused = await session.run(feeds, { into }).catch(({ kind, message }) => `${kind}: ${message}`);
+          return { same, z, left: outputs.z.data.length, e: Array.from(e.data), refused, two: outputs.two.data.length };
+        }""".replace("TYPED", TYPED),
+        for_page(feeds),
+    )
+    names = [port.name for port in reference.get_outputs()]
+    expected = dict(zip(names, reference.run(names, feeds), strict=True))
+    assert (outputs["same"], outputs["left"], outputs["two"]) == (True, 0, expected["two"].size)
+    np.testing.assert_allclose(outputs["z"], expected["z"].ravel(), rtol=1e-4)
+    np.testing.assert_allclose(outputs["e"], np.exp(expected["e"]).ravel(), rtol=1e-4)
+    assert outputs["refused"].startswith("input: 'e' has ")
+
+
 def test_loops_carry_tensors_and_stack_rows(open_bundle, tmp_path):
     page = open_bundle(loops_bundle(tmp_path / "b"))
     with shaderloom.InferenceSession(onnx.parser.parse_model(LOOPS), cache=False, dynamic={"n": (1, 9)}) as session:
