@@ -43,7 +43,7 @@ loading.then(() => show("Ready"), (error) => show(error.message));
 document.querySelector("#run").onclick = () => {
   const text = ([name, { dtype, dims, data }]) => `${name}: ${dtype} [${dims}] ${data.slice(0, 8).join(", ")}`;
   loading.then((session) => session.run(feeds))
-    .then((outputs) => show(Object.entries(outputs).map(text).join("\n")), (error) => show(error.message));
+    .then((outputs) => show(Object.entries(outputs).map(text).join("\\n")), (error) => show(error.message));
 };
 </script>
 """

@@ -44,6 +44,7 @@ def test_programs_are_shown_step_by_step(open_bundle, tmp_path):
     text = page.evaluate("document.querySelector('#steps').innerText")
     assert "as m (0 to 200)" in text and "Branch on c" in text
     assert page.evaluate("document.querySelector('#program').hidden") is False
+    assert not page.evaluate("document.querySelector('#bundle').checkVisibility()"), "there is one bundle"
 
     page = open_bundle(loops_bundle(tmp_path / "loops"), "")
     page.wait_for(READY)
@@ -64,6 +65,7 @@ def test_bundles_at_one_address_are_chosen(browser, tmp_path):
     with Site({**resources, **bundle_list(listed)}) as site, browser.open(site.url) as page:
         page.wait_for(READY)
         assert page.evaluate("[document.title, document.querySelector('#program').hidden]") == ["first", True]
+        assert page.evaluate("document.querySelector('#bundle').checkVisibility()")
         page.evaluate("document.querySelector('#run').click()")
         page.wait_for("document.body.dataset.sample && !document.body.hasAttribute('aria-busy')")
         page.evaluate("(bundle.value = 1, bundle.dispatchEvent(new Event('change')))")

@@ -30,7 +30,7 @@ def test_a_page_feeds_every_input(manifest):
     page = starter_page(manifest, "cache", "cache/")
     assert "past: { data: new Float32Array(2 * 6 * 4), dims: [2, 6, 4] }" in page.replace('"past"', "past")
     assert '"place": { data: new BigInt64Array(2), dims: [2] }' in page
-    assert len(page.splitlines()) == 22 + 3, "and a line for each input"
+    assert len(page.splitlines()) == 21 + 3, "and a line for each input"
 
 
 def test_names_are_texts_in_the_page(manifest):
