@@ -14,18 +14,21 @@ import numpy as np
 import pytest
 
 from ..support import hostile_programs
-from ..support.bundles import copy_bundle, files_of, loops_bundle, loops_feeds, steps_bundle
+from ..support.bundles import copy_bundle, files_of, growing_bundle, loops_bundle, loops_feeds, steps_bundle
 from ..support.effort import SOAK
 from ..support.hostile import Seed, mutated
 from ..support.hostile_programs import attacked
 from .attempts import Attempts
 from .test_programs import TYPED, for_page
 
-#: Feeds of the two models with programs, as JavaScript
+#: Feeds of the models with programs, as JavaScript
 FEEDS = {
     "steps": "{ x: { data: Float32Array.from({ length: 200 }, (_, i) => i % 3), dims: [5, 40] },"
     " c: { data: new Uint8Array(1), dims: [] }, w: { data: new Float32Array(6).fill(1), dims: [2, 3] } }",
     "loops": "{ x: { data: new Float32Array(3).fill(1), dims: [3] }, limit: { data: new Float32Array([50]), dims: [] },"
+    " k: { data: new BigInt64Array([4n]), dims: [] } }",
+    "growing": "{ x: { data: new Float32Array(9).fill(1), dims: [3, 3] },"
+    " limit: { data: new Float32Array([50]), dims: [] },"
     " k: { data: new BigInt64Array([4n]), dims: [] } }",
 }
 
@@ -105,13 +108,15 @@ def test_rows_are_refused_before_they_are_allocated(run):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FEEDS)
 def test_random_mutations_end(browser, tmp_path, name):
-    """Mutated programs with right digests, 250 of each kind: a result, an error of the runner's own, or, where so much
+    """Mutated programs with right digests, 200 of each kind: a result, an error of the runner's own, or, where so much
     is left to do, the end that a signal asks for; the page and its device live through all.
     """
-    bundle = {"steps": steps_bundle, "loops": loops_bundle}[name](tmp_path / "b", target="web-software")
+    bundle = {"steps": steps_bundle, "loops": loops_bundle, "growing": growing_bundle}[name](
+        tmp_path / "b", target="web-software"
+    )
     seed, files = Seed.of(bundle), files_of(bundle)
     bundles, number = [], 0
-    while len(bundles) < (2500 if SOAK else 250):
+    while len(bundles) < (2000 if SOAK else 200):
         bundles.append(seed.sealed(files, *mutated(seed, random.Random(number), programs=True)))
         number += 1
     kinds: Counter[str] = Counter()
