@@ -37,6 +37,14 @@ def test_greedy_tokens_are_those_of_the_reference(generator: Generator, tiny: Ti
     assert greedy(generator, ids, 12) == until_end(tiny.greedy(ids, 12))
 
 
+def test_drivers_give_the_same_tokens(folder: Path, each_device: Any, tiny: TinyGguf):
+    ids = drawn(21, 16)
+    with Generator(folder, device=each_device, cache=False) as generator:
+        assert greedy(generator, ids, 6) == until_end(tiny.greedy(ids, 6))
+        sampled = greedy(generator, ids, 6, temperature=1.0, top_k=30, seed=2)
+        assert greedy(generator, ids, 6, temperature=1.0, top_k=30, seed=2) == sampled
+
+
 def test_three_plans_serve_any_length(folder: Path, device: Any, tiny: TinyGguf):
     """A text that passes capacities of 256 and 512 rows, whose last padded runs do not fit."""
     with Generator(folder, device=device, cache=False, max_length=CONTEXT) as generator:
