@@ -86,13 +86,13 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
 def _what_was_timed(runtimes: Sequence[str]) -> str:
     if not runtimes:
         return "Times were not measured."
+    medians = "medians of rounds in which all run in turns"
     if "inductor" in runtimes:
-        where = "tensors on the host"
-    else:
-        where = (
-            "eager PyTorch on CUDA without TensorFloat-32, tensors on the GPU (of models without a session on the host)"
-        )
-    return f"Times are milliseconds of a call, {where}: medians of rounds in which all run in turns."
+        return f"Times are milliseconds of a call on the processor, of all threads in sum: {medians}."
+    return (
+        f"Times are milliseconds of a call: {medians}. Eager PyTorch runs on CUDA without TensorFloat-32; tensors are "
+        "on the GPU (on the host where there is no session)."
+    )
 
 
 def _notes(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:

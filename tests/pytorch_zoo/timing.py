@@ -26,7 +26,11 @@ _TREE = torch.utils._pytree
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of a call, the median over rounds in which all of them run in turns; None for what does not run."""
+    """Milliseconds of a call, the median over rounds in which all of them run in turns; None for what does not run.
+
+    They are those of the processor, over all threads, where it computes: other programs on the machine hardly change
+    them.  A GPU's are of the clock.
+    """
 
     eager: float
     inductor: float | None
@@ -43,7 +47,7 @@ def time_on_host(example: Example, quiet: AbstractContextManager[Any], device: A
         "session": _session(example, device) or _compiled(example, device),
     }
     bound = {name: partial(call, *example.args, **example.kwargs) for name, call in calls.items()}
-    medians = _medians(quiet, bound)
+    medians = _medians(quiet, bound, time.process_time)
     return Times(medians["eager"], medians.get("inductor"), medians["session"])
 
 
@@ -76,7 +80,7 @@ def time_on_gpu(example: Example, quiet: AbstractContextManager[Any], device: An
         if session is not None:
             session.synchronize()
 
-    medians = _medians(quiet, {"eager": eager, "session": ours})
+    medians = _medians(quiet, {"eager": eager, "session": ours}, time.perf_counter)
     return Times(medians["eager"], None, medians["session"])
 
 
@@ -92,7 +96,9 @@ def _compiled(example: Example, device: Any) -> Any:
     return torch.compile(copy.deepcopy(example.model), backend=shaderloom_backend, options={"device": device})
 
 
-def _medians(quiet: AbstractContextManager[Any], calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def _medians(
+    quiet: AbstractContextManager[Any], calls: dict[str, Callable[[], Any]], clock: Callable[[], float]
+) -> dict[str, float]:
     """Return the medians of the calls that run, over rounds inside ``quiet``; two rounds before do not count."""
     times: dict[str, list[float]] = {}
     with torch.no_grad():
@@ -109,9 +115,9 @@ def _medians(quiet: AbstractContextManager[Any], calls: dict[str, Callable[[], A
             end = time.perf_counter() + ENOUGH
             for _ in range(ROUNDS):
                 for name, rows in times.items():
-                    start = time.perf_counter()
+                    start = clock()
                     calls[name]()
-                    rows.append(1e3 * (time.perf_counter() - start))
+                    rows.append(1e3 * (clock() - start))
                 if time.perf_counter() > end:
                     break
     return {name: statistics.median(rows) for name, rows in times.items()}
