@@ -10,7 +10,8 @@ kernel in place of two products).  Whether they do depends on no size of the act
 share the joined weight.
 
 Packed weights join where views follow; products of them that meet share a kernel anyway
-(:mod:`..kernels.products.packed_partners`).
+(:mod:`..kernels.products.packed_partners`).  Integer products of a dynamically quantised activation join with the
+conversion to floats behind them, whose factor is that of the activation times constants of each weight.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from ...runtime.plan.dtypes import FLOAT32
 from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..ir.dataflow import operands, preorder
@@ -31,19 +35,33 @@ from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
 from .large_ports import binding_bytes, largest_tensor
-from .patterns import split_constant, static_numbers, varies_along, view
+from .patterns import produced_by, split_constant, static_numbers, varies_along, view
 
 #: Elementwise steps within which two products must meet
 MEETING = 6
 
 
 @record(slots=False)
+class _Scale:
+    """What makes floats of the columns of an integer product: one factor of the run times constants."""
+
+    factor: Value
+    numbers: np.ndarray
+
+
+@record(slots=False)
 class _Sibling:
-    """A product, the constant that is added to its columns (if any), and the last of the two nodes."""
+    """A product, its scale if it is one of integers, the constant that is added to its columns (if any), and all nodes
+    of these from the product on."""
 
     product: Node
+    scale: _Scale | None
     addend: Value | None
-    last: Node
+    nodes: tuple[Node, ...]
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1]
 
     @property
     def columns(self) -> int:
@@ -58,7 +76,8 @@ class _Sibling:
         """What products that may join have in common."""
         weight = self.product.operand(1)
         if not self.is_packed:
-            return (self.product.operand(0), *weight.shape[:-1], self.addend is None)
+            factor = None if self.scale is None else self.scale.factor
+            return (self.product.operand(0), *weight.shape[:-1], factor, self.addend is None)
         attributes, (scale, zero) = self.product.attributes, map(self.product.operand, (2, 3))
         number = None if zero.rank else repr(static_numbers(zero))
         form = attributes.bits, attributes.block, attributes.rounds_activations
@@ -78,7 +97,7 @@ def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMu
     for members in families.values():
         if len(members) < 2:
             continue
-        origins = merge_origins([node for each in members for node in {each.product, each.last}])
+        origins = merge_origins([node for each in members for node in each.nodes])
         refused = _refusal(members, facts, compilation.target)
         if compilation.remarks is not None:
             compilation.remarks.append(Remark("join-siblings", origins, "MatMul", refused))
@@ -92,21 +111,53 @@ def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMu
 
 
 def _sibling(node: Node, facts: GraphFacts) -> _Sibling | None:
-    """Match a product of an activation with a constant matrix, and its bias."""
+    """Match a product of an activation with a constant matrix, its scale if it is one of integers, and its bias."""
     left, right = node.operand(0), node.operand(1)
     sizes = (*right.shape, node.output.shape[-1])
     if facts.is_constant(left) or not facts.is_constant(right) or not all(isinstance(size, int) for size in sizes):
         return None
-    if (node.op == "MatMul" and any(size != 1 for size in right.shape[:-2])) or not node.output.dtype.is_float:
+    if node.op == "MatMul" and any(size != 1 for size in right.shape[:-2]):
         return None
-    if facts.single_use(node.output):
-        user = node.output.user
+    nodes: tuple[Node, ...] = (node,)
+    scale = None
+    if not node.output.dtype.is_float:
+        scaled = _scaled(node, facts)
+        if scaled is None:
+            return None
+        nodes, scale = scaled
+    result = nodes[-1].output
+    if facts.single_use(result):
+        user = result.user
         parts = split_constant(user, facts) if user.op == "Add" and not user.domain else None
-        if parts is not None and parts[0] is node.output and len(user.outputs) == 1:
-            whole = parts[1].shape[-1:] == (node.output.shape[-1],)
-            if whole and varies_along(parts[1], node.output.rank, node.output.rank - 1):
-                return _Sibling(node, parts[1], user)
-    return _Sibling(node, None, node)
+        if parts is not None and parts[0] is result and len(user.outputs) == 1:
+            whole = parts[1].shape[-1:] == (result.shape[-1],)
+            if whole and varies_along(parts[1], result.rank, result.rank - 1):
+                return _Sibling(node, scale, parts[1], (*nodes, user))
+    return _Sibling(node, scale, None, nodes)
+
+
+def _scaled(node: Node, facts: GraphFacts) -> tuple[tuple[Node, ...], _Scale] | None:
+    """Match an integer product, the cast of its result to float32, and the multiplication by its scale."""
+    cast = node.output.user if facts.single_use(node.output) else None
+    if cast is None or cast.op != "Cast" or cast.output.dtype is not FLOAT32 or not facts.single_use(cast.output):
+        return None
+    scaling = cast.output.user
+    if scaling.op != "Mul" or scaling.domain or scaling.output.shape != node.output.shape:
+        return None
+    operands = [value for value in scaling.inputs if value is not cast.output]
+    product = produced_by(operands[0], "Mul") if len(operands) == 1 else None
+    if product is None:
+        return None
+    for factor, other in (product.inputs, product.inputs[::-1]):
+        numbers = static_numbers(other)
+        if (
+            factor is not None
+            and factor.elements == 1
+            and numbers is not None
+            and numbers.size in (1, node.output.shape[-1])
+        ):
+            return (node, cast, scaling), _Scale(factor, numbers.reshape(-1))
+    return None
 
 
 def _refusal(members: list[_Sibling], facts: GraphFacts, target: Target) -> str | None:
@@ -178,6 +229,11 @@ def _ahead(value: Value) -> set[Node]:
 def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
     products = [each.product for each in members]
     whole = (_packed_product if members[0].is_packed else _plain_product)(builder, products)
+    scales = [each.scale for each in members if each.scale is not None]
+    if scales:
+        numbers = [np.broadcast_to(scale.numbers, (each.columns,)) for each, scale in zip(members, scales, strict=True)]
+        factor = builder.op("Mul", scales[0].factor, builder.constant(np.concatenate(numbers)))
+        whole = builder.op("Mul", builder.op("Cast", whole, to=FLOAT32.onnx), factor)
     addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
     if addends:
         whole = builder.op("Add", whole, builder.op("Concat", *addends, axis=0))

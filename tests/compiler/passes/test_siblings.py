@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import helper
 
@@ -13,7 +16,7 @@ from shaderloom.runtime.plan.device_profile import WEB
 from ...support.comparison import reference, relative_error
 from ...support.kernels import make_model
 from ...support.passes import lower_model
-from ...support.running import compile_for, run_model
+from ...support.running import compile_for, run_model, run_plan
 
 node = helper.make_node
 
@@ -44,6 +47,42 @@ def heads(rows: int, *, columns: tuple[int, ...] = (8, 4, 4), bias: bool = True,
         outputs.append(f"y{number}")
     used = {name for each in nodes for name in each.input}
     return make_model(nodes, feeds, outputs, constants={k: v for k, v in constants.items() if k in used}), feeds
+
+
+def quantised_heads(vector: bool):
+    """Integer products of one dynamically quantised tensor, with scales of weights or of their columns."""
+    rng = np.random.default_rng(3)
+    feeds = {"x": weights(1, 20, 60)}
+    constants, outputs = {"z": np.array(0, np.int8)}, []
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "zero"])]
+    for number, columns in enumerate((16, 8, 8)):
+        constants[f"w{number}"] = rng.integers(-127, 128, (60, columns)).astype(np.int8)
+        constants[f"s{number}"] = rng.uniform(0.01, 0.02, (columns,) if vector else ()).astype(np.float32)
+        constants[f"b{number}"] = weights(columns)
+        constants[f"h{number}"] = np.array([0, 0, 4, columns // 4])
+        nodes += [
+            node("MatMulInteger", ["q", f"w{number}", "zero", "z"], [f"p{number}"]),
+            node("Cast", [f"p{number}"], [f"f{number}"], to=1),
+            node("Mul", ["s", f"s{number}"], [f"m{number}"]),
+            node("Mul", [f"f{number}", f"m{number}"], [f"n{number}"]),
+            node("Add", [f"n{number}", f"b{number}"], [f"a{number}"]),
+            node("Reshape", [f"a{number}", f"h{number}"], [f"r{number}"]),
+            node("Exp", [f"r{number}"], [f"y{number}"]),
+        ]
+        outputs.append(f"y{number}")
+    return make_model(nodes, feeds, outputs, constants=constants), feeds
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_integer_products_of_one_activation_join(device, vector):
+    model, feeds = quantised_heads(vector)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    for kind in ("cpu", "discrete"):
+        plan = compile_for(model, feeds, replace(device.profile, kind=kind))
+        assert sum("MatMul" in call.label for call in plan.calls) == 1
+        for found, wanted in zip(run_plan(device, plan, model, feeds), expected, strict=True):
+            # a number between two steps becomes either, which moves a sum by a step of one term
+            np.testing.assert_allclose(found, wanted, rtol=2e-2)
 
 
 def gated(rows: int):
