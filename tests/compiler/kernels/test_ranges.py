@@ -89,6 +89,28 @@ def test_words_of_images(device, channels):
     )
 
 
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_ranges_of_dynamic_shapes(device, kind):
+    """One plan for few rows and for many, none among them."""
+    rng = np.random.default_rng(4)
+    weights = {"w": rng.integers(-127, 128, (52, 16)).astype(np.int8)}
+    nodes = [
+        QUANTISE,
+        helper.make_node("MatMulInteger", ["q", "w", "zero"], ["p"]),
+        helper.make_node("Cast", ["p"], ["f"], to=1),
+        helper.make_node("Mul", ["f", "scale"], ["y"]),
+    ]
+    several = [{"x": numbers(rows, 52)} for rows in (3, 400)] + [{"x": np.zeros((0, 52), np.float32)}]
+    model = make_model(nodes, several[0], ["y"], dims={"x": ["n", 52]}, constants=weights)
+    plan = compile_for(model, several[0], replace(device.profile, kind=kind), dynamic={"n": (0, 500)})
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for feeds, (found,) in zip(several, run_plan(device, plan, model, several), strict=True):
+        assert found.shape == (len(feeds["x"]), 16)
+        if len(found):
+            (wanted,) = session.run(None, feeds)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
 def check(device, nodes, x, weights, outputs, templates):
     model = make_model(nodes, {"x": x}, outputs, constants=weights)
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
