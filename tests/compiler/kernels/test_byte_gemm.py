@@ -10,11 +10,13 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from shaderloom.compiler.passes import byte_products
 from shaderloom.compiler.target import target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem, SharedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
+from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 from .test_packed_gemm import Case, model_of, nbits, rounded
 
@@ -64,6 +66,24 @@ def test_integers(device, kind, shape, columns, types, zeros):
     assert ("ByteMatMul" in labels(plan)) == (kind == "discrete")
     (found,) = run_plan(device, plan, case.model, {"x": case.x})
     np.testing.assert_array_equal(found, case.expected)
+
+
+@pytest.mark.parametrize("zeros", [(3, None), (7, -5)])
+def test_a_large_weight_of_the_run_is_packed(device, zeros):
+    """Packing, sums of columns, and the product; a small product multiplies integers."""
+    rng = np.random.default_rng(11)
+    feeds = {"x": rng.integers(0, 256, (40, 145)).astype(np.uint8), "w": rng.integers(-128, 128, (145, 122))}
+    feeds["w"] = feeds["w"].astype(np.int8)
+    constants = {"zx": np.array(zeros[0], np.uint8), "zw": np.array(zeros[1] or 0, np.int8)}
+    nodes = [helper.make_node("MatMulInteger", ["x", "w", "zx", "zw"], ["y"])]
+    model = make_model(nodes, feeds, ["y"], constants=constants)
+    expected = (feeds["x"].astype(np.int64) - zeros[0]) @ (feeds["w"].astype(np.int64) - (zeros[1] or 0))
+    for large in (0, 1 << 30):
+        with mock.patch.object(byte_products, "_LARGE_PRODUCT", large):
+            plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+        assert ("ByteMatMul" in labels(plan)) == (not large)
+        (found,) = run_plan(device, plan, model, feeds)
+        np.testing.assert_array_equal(found, expected)
 
 
 def without_instruction(profile: DeviceProfile) -> DeviceProfile:
