@@ -13,6 +13,9 @@ import pytest
 import shaderloom
 from shaderloom.runtime.plan.errors import DeviceLimitError
 
+from ...support.comparison import reference, relative_error
+from ...support.large_weights import windows
+
 pytestmark = pytest.mark.slow
 
 BINDING, BUFFER = 1 << 16, 1 << 18
@@ -177,3 +180,20 @@ def test_a_stage_for_many_sizes_leaves_the_large_ones_to_cpu(small):
             (z,) = session.run(None, {"x": np.ones(count, np.float32)})
             np.testing.assert_array_equal(z, np.outer(np.arange(count), np.arange(count)))
             assert on_cpu(session) == ({"MatMul", "Relu"} if count == 140 else set()), count
+
+
+def test_windows_are_profiled_and_stored_as_halves(device):
+    """Calibration reads all tensors together, so a buffer is large here."""
+    limits = {"max-storage-buffer-binding-size": BINDING, "max-buffer-size": 4 * BUFFER}
+    small = device.gpu.adapter.request_device_sync(required_limits=limits)
+    model, feeds = windows()
+    (expected,) = reference(model, feeds)
+    with shaderloom.InferenceSession(model, device=small, cache=False) as session:
+        profile = session.profile(feeds)
+        assert len(profile.calls) == session.report()["calls"] > 2
+        for _ in range(3):  # encoded ahead from the second run on
+            assert relative_error(session.run(None, feeds)[0], expected) <= 2e-5
+    options = shaderloom.SessionOptions()
+    options.precision = "float16"
+    with shaderloom.InferenceSession(model, options, device=small, cache=False) as session:
+        assert relative_error(session.run(None, feeds)[0], expected) <= 2e-3
