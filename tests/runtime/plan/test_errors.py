@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shaderloom.runtime.plan.errors import ModelError, Origin
+from shaderloom.runtime.plan.errors import DECLARED, InputError, ModelError, Origin, unwritable
 
 
 def test_an_error_says_where_what_and_what_to_do():
@@ -26,3 +26,11 @@ def test_an_error_says_where_what_and_what_to_do():
 )
 def test_names_do_not_act_on_a_terminal(name, shown):
     assert str(ModelError(f"no '{name}'", tensor=name, hint="h")) == f"model, tensor '{shown}': no '{shown}' [h]"
+
+
+def test_an_error_points_to_what_a_model_declares_where_a_tensor_is_at_fault():
+    assert str(InputError("it has rank 3", tensor="x")) == f"input, tensor 'x': it has rank 3 [{DECLARED}]"
+    assert str(InputError("tune is True or False")) == "input: tune is True or False"
+    assert str(unwritable("a/b", OSError(28, "No space left on device"))) == (
+        "input: cannot write 'a/b': No space left on device [name another file or folder]"
+    )
