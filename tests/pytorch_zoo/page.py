@@ -110,8 +110,12 @@ def _row(row: Mapping[str, Any], notes: Mapping[str, int], runtimes: Sequence[st
     session, compiled, times = row["session"], row["compiled"], row["times"]
     cells = [row["model"], _cell(session, notes), _cell(compiled, notes)]
     cells.append("" if isinstance(compiled, str) else f"{compiled['on_device']} of {compiled['graphs']}")
-    cells += ["" if isinstance(times, str) or times[name] is None else f"{times[name]:.3g}" for name in runtimes]
+    cells += ["" if isinstance(times, str) or times[name] is None else _time(times[name]) for name in runtimes]
     return f"| {' | '.join(cells)} |"
+
+
+def _time(milliseconds: float) -> str:
+    return f"{milliseconds:.3g}" if milliseconds < 100 else f"{milliseconds:,.0f}"
 
 
 def _cell(part: Any, notes: Mapping[str, int]) -> str:
