@@ -229,7 +229,7 @@ class Generator:
         ``max_new_tokens``
             None: as many as fit.
         ``temperature``
-            0 takes the most probable token; see :class:`Sampling` for this and ``top_k`` to ``repetition_penalty``.
+            0 takes the most probable token; see :class:`.Sampling` for this and ``top_k`` to ``repetition_penalty``.
         ``seed``
             of the draws, which depend on nothing else on one device; None takes another one each time.
         ``stop``
