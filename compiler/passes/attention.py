@@ -20,12 +20,15 @@ import math
 import numpy as np
 
 from ...runtime.plan.record import record
+from ..ir.dataflow import operands, reachable
 from ..ir.graph import Node, Shape, Value
+from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
+from .large_ports import exceeds, largest_tensor
 from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Keys of a cache for each query from which most of them are taken for spare capacity
@@ -142,10 +145,22 @@ def _check(target: Target, match: Match, facts: GraphFacts) -> str | None:
     batch = ix.bounds(ix.product(list(root.output.shape[:-2])))[1]
     if batch > target.limit("max-compute-workgroups-per-dimension"):
         return "there are more heads than a dispatch has workgroups in a dimension"
+    if exceeds(match["softmax"].scores, largest_tensor(target)) and not _has_product(match["softmax"].scores):
+        return "the scores are in memory, and larger than a binding"
     *heads, queries, keys = (ix.bounds(extent)[1] for extent in match["shape"])
     if _attended(match["softmax"].scores, match["shape"]) is not None and keys >= SPARE_KEYS * queries:
         return None  # most of the keys are spare capacity: separate kernels compute all of them
     return attention_reason(target, queries, 4 * math.prod((*heads, queries, keys)))
+
+
+def _has_product(scores: Value) -> bool:
+    """Return whether a kernel may compute ``scores`` from a matrix product, so that it need not load them."""
+
+    def above(value: Value) -> list[Value]:
+        node = value.producer
+        return operands(value) if node is not None and registry.of(node).is_map else []
+
+    return any(produced_by(value, "loom.MatMul") is not None for value in reachable([scores], above))
 
 
 def _attended(scores: Value, shape: Shape) -> Node | None:

@@ -231,11 +231,12 @@ PIPELINE = PassManager(
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
         Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
-        # before patterns are recognised: what they make of a weight they make of its parts
-        Pass("large-tensors", _large_tensors, requires=_EXPANDED, after=("simplify",), required=True),
         Pass("rows", _rewrite(select_rows), requires=_EXPANDED, after=("simplify",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
         Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify", "rows")),
+        # behind attention, which stores no scores, and before the other patterns: what they make of a weight they make
+        # of its parts
+        Pass("large-tensors", _large_tensors, requires=_EXPANDED, after=("simplify", "attention"), required=True),
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
         Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),
