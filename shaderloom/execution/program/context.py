@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from ...compiler.ir.constants import InlineSource
 from ...compiler.options import DEFAULT_LIMITS
 from ...compiler.staging.program_graph import PendingNode, ProgramScope, branch_nodes
 from ...model.model import Model
+from ...plans.placement import Placed
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
 from ...runtime.plan.dtypes import to_border
@@ -77,6 +79,15 @@ class ProgramModel:
             self._branches[key] = branch_nodes(item, taken)
             self.place(item, "folded", f"the condition is known when its stage is compiled: {side} replaces it")
         return self._branches[key]
+
+    @contextmanager
+    def placing(self) -> Iterator[Placed]:
+        """Collect where nodes are placed meanwhile; that counts as any other placement."""
+        before, self.placed = self.placed, {}
+        try:
+            yield self.placed
+        finally:
+            self.placed = {**before, **self.placed}
 
     def place(self, item: PendingNode, provider: str, reason: str) -> None:
         """Record where a node of the file runs, and why."""

@@ -107,19 +107,20 @@ class Program:
         state = block.state(block.nodes, frozenset())
         while state.pending:
             key = tuple((name, env[name].describe(name in state.static_names)) for name in state.live if name in env)
-            step, following = self._step(state, key, env)
+            present = self._step(state, key, env)
             held_before = {} if record.observer is None else dict(env)
             try:
-                step.run(env, targets, record)
+                present.step.run(env, targets, record)
             except DeviceLimitError:  # of a plan for many sizes at this one: what the device cannot do is refused then
-                if not isinstance(step, PlanStep) or step.general is None:
+                if not isinstance(present.step, PlanStep) or present.step.general is None:
                     raise
-                step, following = self._build(state, key, env, is_open=False)
-                step.run(env, targets, record)
+                present = self._build(state, key, env, is_open=False)
+                present.step.run(env, targets, record)
+            self.context.placed.update(present.placed)
             if record.observer is not None:
                 results = {name: held for name, held in env.items() if held_before.get(name) is not held}
-                record.observer.after_step(step, results, record.around)
-            state = following
+                record.observer.after_step(present.step, results, record.around)
+            state = present.following
             live = set(state.live)
             for name in [name for name in env if name not in live]:
                 del env[name]
@@ -137,10 +138,12 @@ class Program:
 
     def _build(self, state: State, key: Key, env: Env, *, is_open: bool) -> NextStep:
         """Return a new step, and keep it; ``is_open`` allows one for a range of sizes."""
-        built = self._builder.build(state, env, key if is_open else None)
-        if isinstance(built[0], PlanStep):
-            general = built[0].general
-            self._source.sizes.note(state.identity, key, general, built[0].executor.plan.facts.tiled)
+        with self.context.placing() as placed:
+            step, following = self._builder.build(state, env, key if is_open else None)
+        built = NextStep(step, following, placed)
+        if isinstance(step, PlanStep):
+            general = step.general
+            self._source.sizes.note(state.identity, key, general, step.executor.plan.facts.tiled)
             if general is not None:
                 key = general.key(key) or key
         before = self._cache.evicted

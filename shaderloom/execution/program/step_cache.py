@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from ...plans.placement import Placed
 from ...runtime.plan.record import record
 from ..plan_bound import PlanBound, Reloads
 from ..steps import PlanStep, Step
@@ -14,16 +15,26 @@ from .state import State
 STEPS = 8
 KEY_BYTES = 64 << 20
 
-#: A step and the state behind it
-NextStep = tuple[Step, State]
+
+@record
+class NextStep:
+    """A step, the state after it, and the placements of the nodes that it computes."""
+
+    step: Step
+    following: State
+    placed: Placed
 
 
 @record
 class CachedStep:
-    """A step, the state after it, and the bytes of elements in its key."""
+    """A step with the state after it, and the bytes of elements in its key."""
 
-    step: NextStep
+    next: NextStep
     bytes: int
+
+    @property
+    def step(self) -> Step:
+        return self.next.step
 
 
 class StepCache:
@@ -55,7 +66,7 @@ class StepCache:
         if entry is None:
             return None
         self._entries.move_to_end((state, key))
-        return entry.step
+        return entry.next
 
     def keep(self, state: State, key: Any, step: NextStep) -> None:
         """Store a new step and evict older ones until all limits hold."""
@@ -64,8 +75,8 @@ class StepCache:
         self._held += entry.bytes
         while len(self._entries) > 1 and (len(self._entries) > self._most or self._held > self._key_bytes):
             self._drop(next(iter(self._entries)))
-        if isinstance(step[0], PlanStep):
-            plans = [key for key, stored in self._entries.items() if isinstance(stored.step[0], PlanStep)]
+        if isinstance(step.step, PlanStep):
+            plans = [key for key, stored in self._entries.items() if isinstance(stored.step, PlanStep)]
             for old in plans[: self._bound.excess(each.executor.device_bytes for each in self.plans())]:
                 self._drop(old)
             if hash((state, key)) in self._dropped:
@@ -73,22 +84,22 @@ class StepCache:
 
     def plans(self) -> list[PlanStep]:
         """Return the steps that are plans, the least recently used first."""
-        return [entry.step[0] for entry in self._entries.values() if isinstance(entry.step[0], PlanStep)]
+        return [entry.step for entry in self._entries.values() if isinstance(entry.step, PlanStep)]
 
     def close(self) -> None:
         """Close all steps and forget them."""
         for entry in self._entries.values():
-            entry.step[0].close()
+            entry.step.close()
         self._entries.clear()
         self._held = 0
 
     def _drop(self, key: tuple[State, Any]) -> None:
         entry = self._entries.pop(key)
         self._held -= entry.bytes
-        if isinstance(entry.step[0], PlanStep):
+        if isinstance(entry.step, PlanStep):
             self.evicted += 1
             self._dropped.add(hash(key))
-        entry.step[0].close()
+        entry.step.close()
 
 
 def _element_bytes(part: tuple[str, tuple[Any, ...]]) -> int:

@@ -22,7 +22,7 @@ from shaderloom.cli import app
 from shaderloom.execution.plan_bound import PlanBound
 from shaderloom.execution.program.interpreter import STAGES
 from shaderloom.execution.program.state import Block
-from shaderloom.execution.program.step_cache import STEPS, StepCache
+from shaderloom.execution.program.step_cache import STEPS, NextStep, StepCache
 from shaderloom.execution.program.steps import HostStep
 from shaderloom.execution.steps import PlanStep
 from shaderloom.runtime.plan.errors import ShaderloomError
@@ -169,24 +169,24 @@ def test_kept_steps_are_bounded_by_number_plans_and_bytes():
         made.close = lambda: closed.append(made)
         if plan:
             made.executor = SimpleNamespace(device_bytes=0)
-        return made
+        return NextStep(made, state, {})
 
     kept = StepCache(PlanBound.of(2), key_bytes=100)
     for number in range(40):
-        kept.keep(state, (("x", ("float32", (number,))),), (step(), state))
+        kept.keep(state, (("x", ("float32", (number,))),), step())
     assert len(kept) == 2 * STEPS
     assert len(closed) == 40 - len(kept)
     plans = [step(plan=True) for _ in range(3)]
-    kept.keep(state, (("p", (0,)),), (plans[0], state))
-    kept.keep(state, (("p", (1,)),), (plans[1], state))
+    kept.keep(state, (("p", (0,)),), plans[0])
+    kept.keep(state, (("p", (1,)),), plans[1])
     assert kept.find(state, (("p", (0,)),)) is not None  # used: the other one goes
-    kept.keep(state, (("p", (2,)),), (plans[2], state))
-    assert kept.plans() == [plans[0], plans[2]]
+    kept.keep(state, (("p", (2,)),), plans[2])
+    assert kept.plans() == [plans[0].step, plans[2].step]
     assert kept.find(state, (("p", (1,)),)) is None
     for number in range(5):
-        kept.keep(state, (("k", ("int64", (5,), bytes([number]) * 40)),), (step(), state))
+        kept.keep(state, (("k", ("int64", (5,), bytes([number]) * 40)),), step())
         assert kept.bytes <= 100
-    kept.keep(state, (("k", ("int64", (50,), bytes(400))),), (step(), state))
+    kept.keep(state, (("k", ("int64", (50,), bytes(400))),), step())
     assert len(kept) == 1  # one that is too large alone still runs
     kept.close()
     assert len(kept) == kept.bytes == 0
