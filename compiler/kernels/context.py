@@ -26,7 +26,7 @@ from .operands import OperandReader
 from .results import ResultWriter
 
 #: Rows up to which a tile is fitted to their number; of more, tiles of any height leave little over
-FEW_ROWS = 64
+FEW_ROWS = 72
 
 
 class GroupContext:

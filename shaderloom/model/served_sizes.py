@@ -14,7 +14,7 @@ from ..runtime.plan.size_range import SizeRange
 LOW = 2
 #: Upper bounds of the first ranges where the size gives products few rows: a tile of as many rows as the largest size
 #: needs takes at most 1.15 times as long for the others as their own (docs/performance.md)
-TILED = (2, 4, 8, 16, 24, 32, 40, 48, 64)
+TILED = (2, 4, 8, 16, 24, 32, 40, 48, 64, 72)
 #: Upper bounds of the first two ranges of any other size, and the quotient of those that follow
 FEW, MANY, FACTOR = 8, 256, 4
 
@@ -34,7 +34,7 @@ def served_with(size: int, *, tiled: bool) -> SizeRange:
     """Return the sizes that the plan for ``size`` serves where none were declared.
 
     Points are 0 and 1, which broadcasting treats apart.  Where ``tiled`` 2 is one too, and ranges are 3 to 4, 5 to 8, 9
-    to 16, and so on up to 65 to 256, else 2 to 8 and 9 to 256; then 257 to 1024, and so on.
+    to 16, and so on up to 65 to 72 and 73 to 256, else 2 to 8 and 9 to 256; then 257 to 1024, and so on.
     """
     if size < LOW:
         return SizeRange(size, size)

@@ -205,7 +205,7 @@ def test_bert_of_many_lengths(half: bool, each_device) -> None:
         shaderloom.InferenceSession(path, device=each_device, cache=False, **options) as session,
         shaderloom.InferenceSession(path, device=each_device, cache=False, dynamic="off", **options) as plain,
     ):
-        for length in (17, 30, 2, 3, 4, 5, 8, 9, 16, 18, 24, 25, 32, 33, 40, 41, 48, 49, 64, 65, 100):
+        for length in (17, 30, 2, 3, 4, 5, 8, 9, 16, 18, 24, 25, 32, 33, 40, 41, 48, 49, 64, 65, 72, 73, 100):
             ids = np.random.default_rng(length).integers(0, 1000, (1, length))
             feeds = {"input_ids": ids, "attention_mask": (ids < 900).astype(np.int64)}
             for found, wanted in zip(session.run(None, feeds), plain.run(None, feeds), strict=True):
@@ -213,7 +213,7 @@ def test_bert_of_many_lengths(half: bool, each_device) -> None:
             if length == 3:  # the first range; a plan for one length has a slice of the table of positions besides
                 weights = engine_of(session).resources.pool.bytes
         assert engine_of(session).resources.pool.bytes == weights
-        assert (session.stats.misses, plain.stats.misses) == (12, 21)
+        assert (session.stats.misses, plain.stats.misses) == (13, 23)
 
 
 @pytest.mark.slow
