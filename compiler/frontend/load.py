@@ -14,7 +14,7 @@ from ...runtime.plan.model_metadata import ModelMetadata
 from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
 from ..gc_pause import paused_collection
 from ..ir.constants import MappedFile
-from .checked_indices import unchecked_nodes, with_index_ranges
+from .checked_indices import with_index_ranges
 from .functions import inline_functions
 from .graphs import GraphImporter
 from .messages import ModelProto
@@ -102,8 +102,7 @@ def _import(
     for port in graph.inputs:
         if port.dtype is None and port.refusal is None:
             raise ModelError("the element type of the input is not declared", tensor=port.name)
-    unchecked = unchecked_nodes(graph) if check_indices else ()
-    graph, checked = with_index_ranges(graph) if check_indices else (graph, ())
+    graph, checked, unchecked = with_index_ranges(graph) if check_indices else (graph, (), ())
     initialised = {*graph.constants, *graph.foreign}
     return ImportedModel(
         graph=graph,

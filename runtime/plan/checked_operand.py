@@ -10,9 +10,8 @@ INDEX_RANGES = "\0index ranges"
 
 @record(slots=False)
 class CheckedOperand:
-    """Input ``position`` of a node holds indices; ``wraps``: negative ones count from the end."""
+    """Input ``position`` of a node holds indices, which is ``tensor``."""
 
     node: str
     position: int
     tensor: str
-    wraps: bool

@@ -14,16 +14,16 @@ from ..runtime.plan.errors import RunError
 def check_ranges(operands: Sequence[CheckedOperand], ranges: np.ndarray) -> None:
     """Raise :class:`RunError` for the first operand that holds an index out of range.
 
-    Rows of ``ranges`` are the number of an operand, its smallest and largest index, and the size of the axis.
+    Rows of ``ranges`` are the number of an operand, its smallest and largest index, and the least and the greatest that
+    are in range.
     """
-    for number, low, high, size in ranges.tolist():
-        operand = operands[number]
-        least = -size if operand.wraps else 0
-        if low > high or (least <= low and high < size):
+    for number, low, high, least, greatest in ranges.tolist():
+        if low > high or (least <= low and high <= greatest):
             continue
+        operand = operands[number]
         raise RunError(
             f"{operand.node}: indices element out of data bounds, idx={low if low < least else high} must be within "
-            f"the inclusive range [{least},{size - 1}] (input {operand.position})",
+            f"the inclusive range [{least},{greatest}] (input {operand.position})",
             tensor=operand.tensor,
             hint="'shaderloom check' tells where in the tensor it is",
         )

@@ -1,7 +1,9 @@
-"""``loom.IndexRange``: the smallest and largest index that an operand of another node holds, and the limit.
+"""``loom.IndexRange``: the smallest and largest index that an operand of another node holds, and the limits.
 
-The operands are those of the node; the result is int64 [components, 4]: for each axis that the indices address the
-number of the rule, the smallest index, the largest one, and the size of the axis.
+The operands are those of the node; the result is int64 [components, 5]: for each axis that the indices address the
+number of the rule, the smallest index, the largest one, and the least and the greatest that are in range.
+
+``loom.FirstOutOfRange`` takes such rows and gives the first that is out of range, else the first: int64 [1, 5].
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.dtypes import INT64
+from ....runtime.plan.dtypes import INT32, INT64
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from ..registry import Builder, Indices, Inferred, register, registry
 from .symbolic import MAX_DIMENSIONS
+
+#: The row of an operand that holds no indices: the smallest one is greater than the largest
+ROW_WITHOUT_INDICES = np.array([[0, 0, -1, 0, 0]], np.int64)
 
 
 @record
@@ -44,7 +49,7 @@ def _rule(node: Node) -> tuple[Indices, Sequence[Dim]]:
 
 def _infer(node: Node) -> Inferred:
     _, sizes = _rule(node)
-    return [(INT64, (len(sizes), 4))]
+    return [(INT64, (len(sizes), len(ROW_WITHOUT_INDICES[0])))]
 
 
 def _expand(builder: Builder, node: Node) -> Sequence[Value]:
@@ -54,16 +59,36 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     tuples = builder.op("Reshape", indices, builder.constant(np.asarray([-1, count], np.int64)))
     first = builder.constant(np.asarray([0], np.int64))
     ends = [builder.op(name, tuples, first, keepdims=0) for name in ("ReduceMin", "ReduceMax")]
-    if any(isinstance(size, ix.Index) for size in sizes):
-        limits = builder.op("Dimensions", domain="loom", elements=tuple(sizes), shape=(count,), dtype=INT64)
-    else:
-        limits = builder.constant(np.asarray(sizes, np.int64))
+    least = [ix.multiply(-1, size) if rule.wraps else 0 for size in sizes]
+    limits = [_dims(builder, dims) for dims in (least, [ix.add(size, -1) for size in sizes])]
     numbers = builder.constant(np.full(count, node.attributes.number, np.int64))
     last = builder.constant(np.asarray([1], np.int64))
-    columns = [builder.op("Unsqueeze", each, last) for each in (numbers, *ends, limits)]
+    columns = [builder.op("Unsqueeze", each, last) for each in (numbers, *ends, *limits)]
     return [builder.op("Concat", *columns, axis=1)]
 
 
+def _dims(builder: Builder, dims: Sequence[Dim]) -> Value:
+    if any(isinstance(dim, ix.Index) for dim in dims):
+        return builder.op("Dimensions", domain="loom", elements=tuple(dims), shape=(len(dims),), dtype=INT64)
+    return builder.constant(np.asarray(dims, np.int64))
+
+
+def _expand_first(builder: Builder, node: Node) -> Sequence[Value]:
+    rows = builder.op("Concat", *node.inputs, axis=0)
+    columns = [builder.op("Gather", rows, builder.constant(np.asarray(each, np.int64)), axis=1) for each in range(1, 5)]
+    low, high, least, greatest = columns
+    outside = builder.op("Or", builder.op("Less", low, least), builder.op("Greater", high, greatest))
+    wrong = builder.op("And", outside, builder.op("LessOrEqual", low, high))
+    position = builder.op("ArgMax", builder.op("Cast", wrong, to=INT32.onnx), axis=0, keepdims=1)
+    return [builder.op("Gather", rows, position, axis=0)]
+
+
+register(
+    name="FirstOutOfRange",
+    domain="loom",
+    infer=lambda node: [(INT64, ROW_WITHOUT_INDICES.shape)],
+    expand=_expand_first,
+)
 register(
     name="IndexRange",
     domain="loom",

@@ -29,17 +29,6 @@ DOUBLES = HEADER + (
     "g (double[n, 4] t, float[n, 4] u, int64[m] i, int64[k] j) => (double[m, 4] y, float[k, 4] z)"
     " { y = Gather(t, i)  z = Gather(u, j) }"
 )
-#: a Gather in a branch, one with a constant index beside it, and one in a loop in the branch
-BODIES = HEADER + (
-    "g (float[n, 4] t, int64[m] i, bool c) => (float y) {"
-    "  y = If(c) <then_branch = a () => (float p) {"
-    "    r = Constant<value_ints = [0, 1]>()  one = Gather(t, r)  two = Gather(t, i)"
-    "    s = ReduceSum<keepdims = 0>(one)  q = ReduceSum<keepdims = 0>(two)  start = Add(s, q)"
-    "    trips = Constant<value_int = 3>()  go = Constant<value_int = 1>()  more = Cast<to = 9>(go)"
-    "    p = Loop(trips, more, start) <body = b (int64 k, bool before, float v) => (bool after, float w) {"
-    "      after = Identity(before)  row = Gather(t, k)  e = ReduceSum<keepdims = 0>(row)  w = Add(v, e) }>"
-    "  }, else_branch = d () => (float z) { z = ReduceSum<keepdims = 0>(t) }> }"
-)
 UNUSED = HEADER + "g (float[n, 4] t, int64[m] i) => (float[n, 4] y) { u = Gather(t, i)  y = Neg(t) }"
 
 
@@ -232,11 +221,3 @@ def test_placement_and_repr_show_the_nodes_of_the_model(open_session):
 def test_bundles_are_refused(tmp_path):
     with pytest.raises(InputError, match="no means to check indices"):
         compile_bundle(_parsed(GATHER), tmp_path / "b", options={"check_indices": True})
-
-
-def test_a_session_names_the_nodes_in_bodies_whose_indices_it_does_not_check(open_session):
-    with pytest.warns(shaderloom.ShaderloomWarning, match="not reach Gather 'two' in a body of If .* and 1 more"):
-        session = open_session(_parsed(BODIES))
-    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
-    (total,) = session.run(None, {"t": rows, "i": np.array([2]), "c": np.array(True)})
-    assert total == rows[:2].sum() + rows[2].sum() + rows.sum()
