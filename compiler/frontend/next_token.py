@@ -10,6 +10,10 @@ What an exporter's decoder leaves to its caller is computed from two small input
 of the greatest of ``logits`` [batch, 1, vocabulary], which stay an output, and the caches.  Caches of
 GroupQueryAttention have a ``capacity``: the size of input and output, however many rows are valid.  Those of other
 models have ``past`` rows in and as many more out as a run has tokens, all valid: no padding.
+
+A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Its caches of their keys
+and values, which no run extends, have ``encoded_past`` rows: none in the run that computes them, which
+``use_cache_branch`` tells from later ones; that stays an input of such a decoder, and caches may be missing altogether.
 """
 
 from __future__ import annotations
@@ -30,9 +34,17 @@ TOKEN = "token"
 #: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
 CAPACITY = "capacity"
 PAST = "past"
+#: What a decoder reads of an encoder, the flag that tells its first run from later ones, and the rows of both
+HIDDEN = "encoder_hidden_states"
+HIDDEN_MASK = "encoder_attention_mask"
+BRANCH = "use_cache_branch"
+ENCODED = "encoded"
+ENCODED_PAST = "encoded_past"
+#: What is in the names of caches of an encoder's results
+ENCODER_PART = ".encoder."
 
 #: Scalars that some exporters ask for, with what generation wants: the branch with caches, logits of all rows
-_FIXED: dict[str, bool | int] = {"use_cache_branch": True, "num_logits_to_keep": 0}
+_FIXED: dict[str, bool | int] = {BRANCH: True, "num_logits_to_keep": 0}
 
 
 def choose_token(proto: ModelProto) -> None:
@@ -61,10 +73,14 @@ class _Rewrite:
                 tensor=next(name for name in caches if name not in in_place),
                 hint="export the model with one kind of attention",
             )
+        own = [name for name in caches if ENCODER_PART not in name]
         for name in caches:
-            _name_dim(self._inputs[name], 2, CAPACITY if in_place else PAST)
-        rows = self._builder.size(caches[0], 2)
+            _name_dim(self._inputs[name], 2, ENCODED_PAST if name not in own else CAPACITY if in_place else PAST)
+        for name in (HIDDEN, HIDDEN_MASK):
+            if name in self._inputs:
+                _name_dim(self._inputs[name], 1, ENCODED)
         batch, sequence = self._builder.size(IDS, 0), self._builder.size(IDS, 1)
+        rows = self._builder.size(own[0], 2) if own else self._builder.integers(0)
         total = rows if in_place else self._builder.op("Add", rows, sequence)
         self._replace_mask(batch, total)
         self._replace_positions(sequence)
@@ -77,16 +93,17 @@ class _Rewrite:
         if IDS not in self._inputs:
             raise UnsupportedError(f"the model has no input '{IDS}'", hint="export it as a decoder of token ids")
         caches = []
+        taken = (IDS, MASK, POSITIONS, *_FIXED, HIDDEN, HIDDEN_MASK)
         for name, port in self._inputs.items():
             if len(port.type.tensor_type.shape.dim) == 4:
                 caches.append(name)
-            elif name not in (IDS, MASK, POSITIONS, *_FIXED):
+            elif name not in taken:
                 raise UnsupportedError(
                     "it is neither a cache of rank 4 nor an input that generation knows",
                     tensor=name,
-                    hint=f"known are {', '.join((IDS, MASK, POSITIONS, *_FIXED))}",
+                    hint=f"known are {', '.join(taken)}",
                 )
-        if not caches:
+        if not caches and HIDDEN not in self._inputs:
             raise UnsupportedError("the decoder has no caches of keys and values", hint="export it with past")
         return caches
 
@@ -133,7 +150,7 @@ class _Rewrite:
     def _fix_scalars(self) -> None:
         for name, value in _FIXED.items():
             port = self._inputs.get(name)
-            if port is not None:
+            if port is not None and (name != BRANCH or HIDDEN not in self._inputs):
                 self._graph.input.remove(port)
                 dims = [size.dim_value or 1 for size in port.type.tensor_type.shape.dim]
                 dtype = helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)

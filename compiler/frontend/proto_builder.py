@@ -14,9 +14,13 @@ def nodes_within(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of a graph and of those nested in it."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for nested in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from nodes_within(nested)
+        for nested in _graphs_of(node):
+            yield from nodes_within(nested)
+
+
+def _graphs_of(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
 class ProtoBuilder:
@@ -29,13 +33,19 @@ class ProtoBuilder:
         self._taken.update(name for node in nodes_within(graph) for name in (*node.input, *node.output))
 
     def rename(self, name: str, wanted: str) -> str:
-        """Give the value ``name`` another name, as close to ``wanted`` as is free, and return that."""
+        """Give the value ``name`` another name, as close to ``wanted`` as is free, and return that.
+
+        Values of nested graphs that have the same name get it too: branches of an If may name theirs as its result.
+        """
         renamed = self.unique(wanted)
         for node in nodes_within(self.graph):
             for names in (node.input, node.output):
                 for place, other in enumerate(names):
                     if other == name:
                         names[place] = renamed
+            for port in (port for nested in _graphs_of(node) for port in nested.output):
+                if port.name == name:
+                    port.name = renamed
         return renamed
 
     def unique(self, wanted: str) -> str:
