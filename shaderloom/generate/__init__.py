@@ -1,6 +1,6 @@
 """Generates text with decoders: from a folder of an exporter to words.
 
-``folder.py`` reads what an exporter wrote; ``decoder.py`` runs the model over ``cache.py``; ``sampling.py`` says how
-tokens are chosen, ``choice_model.py`` does it on the device; ``text.py`` is words and chats; ``generator.py`` puts them
-together.
+``folder.py`` reads what an exporter wrote; ``decoder.py`` runs the model over ``cache.py``, ``encoded_decoder.py`` one
+behind an encoder; ``sampling.py`` says how tokens are chosen, ``choice_model.py`` does it on the device; ``text.py`` is
+words and chats; ``generator.py`` puts them together.
 """

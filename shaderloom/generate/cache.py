@@ -17,7 +17,8 @@ Layout = tuple[int, int, int, str]
 class KeyValueCache:
     """Caches [batch, heads, capacity, size] by the names of the inputs that read them.
 
-    Of one in place the first rows are valid, and the others anything; else all are.
+    Of one in place the first rows are valid, and the others anything; else all are.  ``encoded`` is what runs read of
+    an encoder, by the names of the decoder's inputs; rows do not change it.
     """
 
     def __init__(self, layout: Mapping[str, Layout], device: Device, *, in_place: bool) -> None:
@@ -26,6 +27,7 @@ class KeyValueCache:
         self._in_place = in_place
         self.capacity = ROWS if in_place else 0
         self.tensors = self._of_rows(self.capacity, {})
+        self.encoded: dict[str, Tensor] = {}
 
     def _of_rows(self, capacity: int, source: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return tensors of ``capacity`` rows, which begin with those of ``source``."""
@@ -38,6 +40,11 @@ class KeyValueCache:
 
     def _resize(self, capacity: int) -> None:
         self.replace(self._of_rows(capacity, self.tensors), capacity)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory on the device."""
+        return sum(tensor.nbytes for tensor in (*self.tensors.values(), *self.encoded.values()))
 
     def grow(self, needed: int, limit: int) -> None:
         """Make room for ``needed`` rows: capacities double, up to ``limit``."""
@@ -57,14 +64,35 @@ class KeyValueCache:
         other = object.__new__(KeyValueCache)
         other._layout, other._device, other._in_place = self._layout, self._device, self._in_place
         other.capacity, other.tensors = self.capacity, self._of_rows(self.capacity, self.tensors)
+        other.encoded = {
+            name: Tensor.empty(tensor.shape, tensor.element_type, self._device) for name, tensor in self.encoded.items()
+        }
+        copy_rows([(tensor, other.encoded[name]) for name, tensor in self.encoded.items()], axis=0)
         return other
+
+    def add_encoded(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take results of an encoder, those of other names besides."""
+        for name, tensor in tensors.items():
+            if name in self.encoded:
+                self.encoded[name].dispose()
+            self.encoded[name] = tensor
+
+    def forget_encoded(self) -> None:
+        """Free what there is of an encoder's results."""
+        for tensor in self.encoded.values():
+            tensor.dispose()
+        self.encoded.clear()
 
     def replace(self, tensors: Mapping[str, Tensor], capacity: int) -> None:
         """Take other tensors in place of the own ones, whose memory is freed."""
-        self.dispose()
+        self._free_rows()
         self.tensors, self.capacity = dict(tensors), capacity
+
+    def _free_rows(self) -> None:
+        for tensor in self.tensors.values():
+            tensor.dispose()
 
     def dispose(self) -> None:
         """Free the memory."""
-        for tensor in self.tensors.values():
-            tensor.dispose()
+        self._free_rows()
+        self.forget_encoded()

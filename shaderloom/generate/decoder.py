@@ -9,10 +9,11 @@ import numpy as np
 
 from ..compiler.frontend.next_token import CAPACITY, ENDS, IDS, PAST, ROW, TOKEN
 from ..model.compiled import Progress
+from ..model.header import ModelHeader
 from ..model.model import Model
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
-from ..runtime.plan.errors import InputError, ModelError
+from ..runtime.plan.errors import InputError, ModelError, UnsupportedError
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
 from .folder import ModelFolder
@@ -34,9 +35,9 @@ class DecoderForm:
 
     def __init__(self, folder: ModelFolder, max_length: int | None, cache: Any) -> None:
         """Read the model's header.  Raises :class:`InputError` for a length beyond the model's context."""
-        if max_length is not None and not 1 <= max_length <= folder.context:
-            raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
-        self.max_length = max_length or min(folder.context, LENGTH)
+        if folder.encoder is not None:
+            raise UnsupportedError("the model has an encoder", hint="Generator and shaderloom generate take it")
+        self.max_length = checked_length(folder, max_length)
         #: the most rows of a cache in place
         self.limit = -(-self.max_length // ROWS) * ROWS
         header = Model(folder.model, cache=cache, options=OPTIONS).header
@@ -46,14 +47,9 @@ class DecoderForm:
         self.dynamic: Mapping[str, tuple[int, ...]] = (
             {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
         )
-        self.layout = {name: _layout(port, folder) for name, port in caches.items()}
-        self.presents = _pairs(folder, caches, {port.name for port in header.outputs})
-        logits = next(port for port in header.outputs if port.name == LOGITS)
-        vocabulary = (logits.dims or ())[-1]
-        if not isinstance(vocabulary, int):
-            raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
-        self.vocabulary = vocabulary
-        self.logits_type = logits.dtype or "float32"
+        self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
+        self.presents = cache_pairs(folder, caches, {port.name for port in header.outputs})
+        self.vocabulary, self.logits_type = logits_form(header)
 
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens."""
@@ -83,6 +79,11 @@ class CachedDecoder:
         self._token = Tensor.empty((1, 1), "int64", device)
         #: the small inputs of runs by their tokens: a run of the same tensors as the one before is only submitted
         self._small = {tokens: self._small_inputs(tokens) for tokens in CHUNKS}
+
+    @property
+    def sessions(self) -> tuple[InferenceSession, ...]:
+        """Those that have weights and plans."""
+        return (self.session,)
 
     def _small_inputs(self, tokens: int) -> dict[str, Tensor]:
         device = self.session.device
@@ -135,11 +136,27 @@ class CachedDecoder:
             tensor.dispose()
 
 
+def checked_length(folder: ModelFolder, max_length: int | None) -> int:
+    """Return the most tokens of a text; raise :class:`InputError` for more than the model's context."""
+    if max_length is not None and not 1 <= max_length <= folder.context:
+        raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
+    return max_length or min(folder.context, LENGTH)
+
+
+def logits_form(header: ModelHeader) -> tuple[int, str]:
+    """Return the size of the vocabulary, and the element type of the logits."""
+    logits = next(port for port in header.outputs if port.name == LOGITS)
+    vocabulary = (logits.dims or (None,))[-1]
+    if not isinstance(vocabulary, int):
+        raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
+    return vocabulary, logits.dtype or "float32"
+
+
 def _small_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
     return {IDS: (1, tokens), ENDS: (1,), ROW: (1,)}
 
 
-def _layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str]:
+def cache_layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str]:
     """Return batch, heads, size and element type of a cache; what the file does not state is the folder's."""
     _, heads, _, size = port.dims or ()
     heads, size = (
@@ -150,7 +167,7 @@ def _layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str
     return 1, heads, size, port.dtype or "float32"
 
 
-def _pairs(folder: ModelFolder, caches: Mapping[str, Any], outputs: set[str]) -> dict[str, str]:
+def cache_pairs(folder: ModelFolder, caches: Mapping[str, Any], outputs: set[str]) -> dict[str, str]:
     """Return the output that continues each cache, by the folder's patterns of names."""
     pairs = {}
     for past, present in zip(folder.past, folder.present):

@@ -17,9 +17,11 @@ TOKENIZER = "tokenizer.json"
 _OTHER_PARTS = ("encoder", "encoder_decoder_init", "vision", "speech", "audio", "embedding")
 #: What files of decoders are called where a folder does not say so, the first that is there
 _FILES = ("model.onnx", "decoder_model_merged.onnx")
+#: The decoder of an encoder's results, or the two of its first run and of later ones, and the encoder beside it
+_MERGED, _FIRST, _LATER, _ENCODER = "decoder_model_merged", "decoder_model", "decoder_with_past_model", "encoder_model"
 _PAST, _PRESENT = ("past_key_values.%d.key", "past_key_values.%d.value"), ("present.%d.key", "present.%d.value")
 #: Names of the context's length in ``config.json``
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx")
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions")
 _INPUTS = {IDS: IDS, "attention_mask": "attention_mask", "position_ids": "position_ids"}
 
 
@@ -43,6 +45,11 @@ class ModelFolder:
     special: tuple[tuple[str, str], ...] = ()
     heads: int = 0
     size: int = 0
+    #: of a model that reads an encoder's results: the encoder, and the decoder of runs with caches if it has one of its
+    #: own; the tokens that answers begin with
+    encoder: Path | None = None
+    later: Path | None = None
+    starts: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
@@ -102,21 +109,74 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
 
 def _read_transformers(folder: Path, file: str | None) -> ModelFolder:
     config = Settings.read(folder / CONFIG)
-    if config.raw("is_encoder_decoder"):
-        kind = config.text("model_type")
-        raise UnsupportedError(f"{CONFIG}: {kind} is an encoder with a decoder", hint="decoders alone generate text")
     inner = config.section("text_config") if "text_config" in config else config
     context = next((inner.integer(name) for name in _LENGTHS if name in inner), None)
     if not context:
         raise ModelError(f"{CONFIG}: there is no {_LENGTHS[0]}", hint="add the length of the model's context")
     generation = Settings.read_optional(folder / "generation_config.json")
     ends = generation.integers("eos_token_id") or config.integers("eos_token_id")
-    model = _inside(folder, file) if file else _only_model(folder)
-    queries = inner.integer("num_attention_heads") or inner.integer("n_head") or 0
-    hidden = inner.integer("hidden_size") or inner.integer("n_embd") or 0
+    queries = _first(inner, "decoder_attention_heads", "num_attention_heads", "num_heads", "n_head")
+    hidden = _first(inner, "hidden_size", "d_model", "n_embd")
     heads = inner.integer("num_key_value_heads") or queries
-    size = inner.integer("head_dim") or hidden // max(queries, 1)
-    return ModelFolder(folder, model, context, ends, _PAST, _PRESENT, *_chat(folder), heads, size)
+    size = _first(inner, "head_dim", "d_kv") or hidden // max(queries, 1)
+    if not config.raw("is_encoder_decoder"):
+        model = _inside(folder, file) if file else _only_model(folder)
+        return ModelFolder(folder, model, context, ends, _PAST, _PRESENT, *_chat(folder), heads, size)
+    past, present = (
+        tuple(name.replace("%d.", f"%d.{part}.") for part in ("decoder", "encoder") for name in names)
+        for names in (_PAST, _PRESENT)
+    )
+    parts, starts = _encoded_parts(folder, file), _starts(config, generation)
+    return ModelFolder(
+        folder, parts[0], context, ends, past, present, *_chat(folder), heads, size, *parts[1:], starts=starts
+    )
+
+
+def _first(settings: Settings, *names: str) -> int:
+    """Return the first integer that is stated, or 0."""
+    return next((number for number in map(settings.integer, names) if number), 0)
+
+
+def _encoded_parts(folder: Path, file: str | None) -> tuple[Path, Path, Path | None]:
+    """Return the decoder, the encoder, and the decoder of runs with caches if there is one.
+
+    ``file`` names the first of them; the others are beside it, with what is behind ``decoder_model`` in its name if
+    they have that.
+    """
+    if file:
+        decoder = _inside(folder, file)
+    else:
+        places = [place / f"{name}.onnx" for name in (_MERGED, _FIRST) for place in (folder, folder / "onnx")]
+        decoder = next((each for each in places if each.is_file()), places[0])
+        if not decoder.is_file():
+            raise MissingFileError(str(decoder))
+    stem = _MERGED if decoder.stem.startswith(_MERGED) else _FIRST
+
+    def beside(name: str) -> Path:
+        alike = decoder.with_name(decoder.name.replace(stem, name, 1))
+        path = alike if alike.is_file() else decoder.with_name(f"{name}.onnx")
+        if not path.is_file():
+            raise MissingFileError(str(path))
+        return path
+
+    return decoder, beside(_ENCODER), None if stem == _MERGED else beside(_LATER)
+
+
+def _starts(config: Settings, generation: Settings) -> tuple[int, ...]:
+    """Return the tokens that answers begin with: the first one, and those that are forced behind it."""
+    first = next(
+        (each.integer("decoder_start_token_id") for each in (generation, config) if "decoder_start_token_id" in each),
+        None,
+    )
+    if first is None:
+        raise ModelError(f"{CONFIG}: there is no decoder_start_token_id", hint="add the token that answers begin with")
+    starts = [first]
+    forced = generation.raw("forced_decoder_ids")
+    for entry in forced if isinstance(forced, list) else ():
+        if not (isinstance(entry, list) and len(entry) == 2 and entry[0] == len(starts) and type(entry[1]) is int):
+            break  # a token that depends on what is heard, as a language
+        starts.append(entry[1])
+    return tuple(starts)
 
 
 def _only_model(folder: Path) -> Path:

@@ -11,10 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from ..compiler.frontend.next_token import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .chat_template import ChatTemplate, Message
 from .chooser import Chooser, DeviceChoice, LogitsProcessor
 from .decoder import CachedDecoder
+from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
 from .sampling import Sampling
 from .text import StopTexts, TextStream, Tokenizer
@@ -76,7 +80,7 @@ class Generation:
 class _Shared:
     """What forks of a generator have in common; the last one frees it."""
 
-    def __init__(self, folder: ModelFolder, decoder: CachedDecoder, cache: Any) -> None:
+    def __init__(self, folder: ModelFolder, decoder: CachedDecoder | EncodedDecoder, cache: Any) -> None:
         self.folder = folder
         self.decoder = decoder
         self.users = 1
@@ -141,7 +145,8 @@ class Generator:
         progress: Progress | None = None,
     ) -> None:
         settings = ModelFolder.read(Path(folder), file)
-        decoder = CachedDecoder(settings, device=device, max_length=max_length, cache=cache, progress=progress)
+        kind = CachedDecoder if settings.encoder is None else EncodedDecoder
+        decoder = kind(settings, device=device, max_length=max_length, cache=cache, progress=progress)
         self._begin(_Shared(settings, decoder, cache), decoder.new_cache(), [])
 
     def _begin(self, shared: _Shared, cache: KeyValueCache, ids: list[int]) -> None:
@@ -174,12 +179,13 @@ class Generator:
     @property
     def device_bytes(self) -> int:
         """Bytes of device memory: weights, plans and this generator's cache."""
-        return self._shared.decoder.session.device_bytes + sum(each.nbytes for each in self._cache.tensors.values())
+        models = sum(session.device_bytes for session in self._shared.decoder.sessions)
+        return models + self._cache.nbytes
 
     @property
     def plans(self) -> int:
-        """The number of the decoder's plans so far."""
-        return len(self._shared.decoder.session.stats.keys)
+        """The number of the model's plans so far."""
+        return sum(len(session.stats.keys) for session in self._shared.decoder.sessions)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Return the tokens of a text, of the messages of a chat, or those that are passed.
@@ -209,8 +215,9 @@ class Generator:
 
     def generate(
         self,
-        prompt: Prompt,
+        prompt: Prompt = (),
         *,
+        encoder_inputs: EncoderInputs | None = None,
         max_new_tokens: int | None = None,
         temperature: float = 0.0,
         top_k: int = 0,
@@ -225,7 +232,11 @@ class Generator:
         """Return an iterator of the pieces of an answer; without ``stream`` one that has run to its end.
 
         ``prompt``
-            a text, token ids, or messages of a chat, which the model's template formats.
+            a text, token ids, or messages of a chat, which the model's template formats.  With an encoder of text and
+            no ``encoder_inputs`` it is what the encoder reads; else what the answer begins with, by default the tokens
+            that the folder states.
+        ``encoder_inputs``
+            what the encoder reads, arrays [1, ...] by name, like ``input_features``; None: the same as the last time.
         ``max_new_tokens``
             None: as many as fit.
         ``temperature``
@@ -242,7 +253,7 @@ class Generator:
         """
         drawn = secrets.randbits(32) if seed is None else seed
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
-        ids = self.encode(prompt)
+        ids, encoded = self._decoder_prompt(prompt, encoder_inputs)
         room = self.max_length - len(ids)
         if room < 1 or (max_new_tokens is not None and max_new_tokens > room):
             raise InputError(
@@ -256,7 +267,7 @@ class Generator:
         statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
         tokens: list[int] = []
         pieces = self._pieces(
-            ids, min(room, max_new_tokens or room), sampling, StopTexts(stop), processors, statistics, tokens
+            ids, encoded, min(room, max_new_tokens or room), sampling, StopTexts(stop), processors, statistics, tokens
         )
         self._active = Generation(pieces, statistics, tokens)
         if not stream:
@@ -264,9 +275,35 @@ class Generator:
                 pass
         return self._active
 
+    def _decoder_prompt(
+        self, prompt: Prompt, encoder_inputs: EncoderInputs | None
+    ) -> tuple[list[int], EncoderInputs | None]:
+        """Return the tokens that the decoder begins with, and what is to be encoded before."""
+        self._live()
+        decoder = self._shared.decoder
+        if not isinstance(decoder, EncodedDecoder):
+            if encoder_inputs is not None:
+                raise InputError("the model has no encoder", hint="leave encoder_inputs out")
+            return self.encode(prompt), None
+        is_read = encoder_inputs is None and decoder.reads_text and len(prompt) > 0
+        if is_read:
+            encoder_inputs = {IDS: np.array([self.encode(prompt)])}
+        if encoder_inputs is None and not self._cache.encoded:
+            decoder.checked({})  # nothing to go on from
+        ids = list(self._shared.folder.starts) if is_read or not len(prompt) else self.encode(prompt)
+        return self._checked(ids), None if encoder_inputs is None else decoder.checked(encoder_inputs)
+
+    def _encode(self, inputs: EncoderInputs) -> None:
+        self._live()
+        decoder = self._shared.decoder
+        assert isinstance(decoder, EncodedDecoder), "it has an encoder"
+        decoder.encode(inputs, self._cache)
+        self._ids.clear()
+
     def _pieces(
         self,
         ids: list[int],
+        encoded: EncoderInputs | None,
         count: int,
         sampling: Sampling,
         stops: StopTexts,
@@ -278,6 +315,8 @@ class Generator:
         chooser = Chooser(shared.decoder.logits, shared.choice, sampling, processors, ids)
         words = TextStream(shared.tokenizer, ids) if shared.folder.tokenizer.is_file() else None
         begun = time.perf_counter()
+        if encoded is not None:
+            self._encode(encoded)
         statistics.reused_tokens = _shared_prefix(self._ids, ids)
         self.rewind(statistics.reused_tokens)
         text = list(ids)

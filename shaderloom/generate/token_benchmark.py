@@ -22,7 +22,7 @@ def measure_tokens(decoder: CachedDecoder, prompt: int, count: int, repeat: int)
     first, *_ = _text(decoder, cache, ids, min(count, 2))
     times = [_text(decoder, cache, ids, count) for _ in range(repeat)]
     prefill, decode = (statistics.median(column) for column in zip(*times))
-    cache_bytes = sum(tensor.nbytes for tensor in cache.tensors.values())
+    cache_bytes = cache.nbytes
     cache.dispose()
     return {
         "device": decoder.session.device.name,

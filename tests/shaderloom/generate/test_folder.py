@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shaderloom.generate.folder import ModelFolder
-from shaderloom.runtime.plan.errors import InputError, ModelError, UnsupportedError
+from shaderloom.runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
 
 GENAI: dict[str, Any] = {
     "context_length": 512,
@@ -96,12 +96,46 @@ def test_files_that_are_no_settings(tmp_path: Path, text: str):
         ModelFolder.read(tmp_path)
 
 
-def test_encoders_and_other_folders(tmp_path: Path):
+def test_folders_with_an_encoder(tmp_path: Path):
+    config = {"is_encoder_decoder": True, "n_positions": 64, "d_kv": 8, "num_heads": 4, "decoder_start_token_id": 3}
+    pair = {f"{name}.onnx": "" for name in ("encoder_model", "decoder_model", "decoder_with_past_model")}
+    read = ModelFolder.read(written(tmp_path / "pair", {"config.json": config, **pair}))
+    assert read.encoder is not None and read.later is not None
+    assert [each.name for each in (read.encoder, read.model, read.later)] == list(pair)
+    assert (read.starts, read.heads, read.size) == ((3,), 4, 8)
+    assert read.past[1:3] == ("past_key_values.%d.decoder.value", "past_key_values.%d.encoder.key")
+    merged = {f"onnx/{name}.onnx": "" for name in ("encoder_model_q4", "encoder_model", "decoder_model_merged_q4")}
+    forced = {"generation_config.json": {"forced_decoder_ids": [[1, 7], [2, None], [3, 9]], "eos_token_id": 2}}
+    files = {"config.json": config, "onnx/decoder_model_merged.onnx": "", **merged, **forced}
+    read = ModelFolder.read(written(tmp_path / "merged", files))
+    assert read.encoder is not None
+    assert (read.model.name, read.encoder.name) == ("decoder_model_merged.onnx", "encoder_model.onnx")
+    assert (read.later, read.starts, read.ends) == (None, (3, 7), (2,))
+    read = ModelFolder.read(tmp_path / "merged", "onnx/decoder_model_merged_q4.onnx")
+    assert read.encoder is not None and read.encoder.name == "encoder_model_q4.onnx"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "decoder_model_merged.onnx"),
+        ({"decoder_model.onnx": "", "encoder_model.onnx": ""}, "decoder_with_past_model.onnx"),
+        ({"decoder_model_merged.onnx": ""}, "encoder_model.onnx"),
+    ],
+)
+def test_missing_parts_of_a_model_with_an_encoder_are_named(tmp_path: Path, changes: dict[str, Any], words: str):
+    config = {"is_encoder_decoder": True, "n_positions": 64, "decoder_start_token_id": 3}
+    with pytest.raises(MissingFileError, match=words):
+        ModelFolder.read(written(tmp_path, {"config.json": config, **changes}))
+    whole = {"decoder_model_merged.onnx": "", "encoder_model.onnx": ""}
+    with pytest.raises(ModelError, match="decoder_start_token_id"):
+        ModelFolder.read(written(tmp_path, {"config.json": config | {"decoder_start_token_id": None}, **whole}))
+
+
+def test_other_folders(tmp_path: Path):
     with pytest.raises(ModelError, match="neither"):
         ModelFolder.read(tmp_path)
-    written(tmp_path, {"config.json": {"is_encoder_decoder": True, "model_type": "t5"}})
-    with pytest.raises(UnsupportedError, match="t5"):
-        ModelFolder.read(tmp_path)
+    written(tmp_path, {"config.json": {}})
     with pytest.raises(InputError, match="not a folder"):
         ModelFolder.read(tmp_path / "config.json")
     with pytest.raises(ModelError, match="no file"):
