@@ -23,7 +23,7 @@ from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
-from ..plan.plan import ITERATION_STRIDE, Plan
+from ..plan.plan import ITERATION_STRIDE, Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
@@ -37,6 +37,9 @@ from .run_sizes import PlanSizes, RunSizes
 from .weight_pool import WeightPool
 
 Measured = TypeVar("Measured")
+#: Symbols, and values of one, that are copied from a table on the device: a write to the uniform takes the host longer
+#: than two copies in a run's own submission, since wgpu makes a staging buffer and further commands for it
+MOST_COPIED, MOST_VALUES = 2, 1 << 14
 #: Returns dispatches on the tensors of a run, its inputs and its outputs: the same list for the same tensors
 Behind = Callable[[Mapping[str, Any], Mapping[str, Any]], "list[Dispatch] | None"]
 
@@ -146,10 +149,11 @@ class Executor:
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
             try:
-                is_new = self._write(attachment, values, sizes)
+                symbols = self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
-                pending = self._submit(attachment, dispatches, sizes, once=is_new)
-                if not is_new:
+                pending = self._submit(attachment, dispatches, sizes, symbols)
+                self._written_symbols = values
+                if symbols is None:
                     self._remember(feeds, targets, attachment, dispatches)
                 return pending
             except BaseException:
@@ -217,10 +221,11 @@ class Executor:
             values, sizes = self._bind(feeds)
             attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
             try:
-                self._write(attachment, values, sizes)
+                symbols = self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
-                if attachment.copies_in or attachment.beginnings:
-                    self._submit(attachment, [], sizes, once=True)
+                if attachment.copies_in or attachment.beginnings or symbols:
+                    self._submit(attachment, [], sizes, symbols or [])
+                self._written_symbols = values
                 return measure(dispatches)
             finally:
                 attachment.unpin()
@@ -272,7 +277,15 @@ class Executor:
                 self._allocate(name, size)
             self._room = [self._buffers[name].size for name in self._arenas]
             if self.plan.symbols:
-                self._allocate("symbols", len(self.plan.symbols) * 4)
+                self._allocate_symbols()
+
+    def _allocate_symbols(self) -> None:
+        """Make the uniform of the symbols, and the table of the integers that its words may be, if that is small."""
+        symbols = self.plan.symbols
+        self._allocate("symbols", len(symbols) * 4)
+        count = 1 + max(uniform_values(symbols, {symbol.name: symbol.high for symbol in symbols}))
+        if len(symbols) <= MOST_COPIED and count <= MOST_VALUES and "values" not in self._buffers:
+            write(self.device, self._allocate("values", count * 4).gpu, 0, np.arange(count, dtype=np.int32))
 
     def _allocate_iterations(self, count: int) -> None:
         """Make the buffer with the number of each iteration where its dynamic offset is."""
@@ -299,10 +312,11 @@ class Executor:
         buffer = self._buffers[name] = OwnedBuffer(self.device, self._account, size, usage, name)
         return buffer
 
-    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> bool:
+    def _write(self, attachment: Attachment, values: tuple[int, ...], sizes: RunSizes) -> list[BufferCopy] | None:
         """Make the plan's own buffers that this run needs, and write what comes from the host.
 
-        Return whether the symbols have other values than in the run before.
+        Return None if the symbols have the values of the run before, else the copies that set them: none if they were
+        written.  They count as unknown until the caller has submitted the copies.
         """
         self._allocate_arenas(sizes)
         if sizes.iterations:
@@ -324,10 +338,14 @@ class Executor:
                 data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
                 write(self.device, buffer.gpu, 0, as_bytes(data))
         if values == self._written_symbols or not self.plan.symbols:
-            return False
-        write(self.device, self._buffers["symbols"].gpu, 0, sizes.uniform)
-        self._written_symbols, self._repeated = values, None
-        return True
+            return None
+        self._written_symbols = self._repeated = None
+        uniform, table = self._buffers["symbols"].gpu, self._buffers.get("values")
+        if table is None:
+            write(self.device, uniform, 0, sizes.uniform)
+            return []
+        words = sizes.uniform.tolist()
+        return [BufferCopy(table.gpu, 4 * word, uniform, 4 * index, 4) for index, word in enumerate(words)]
 
     def _overwrite(self) -> None:
         for name, buffer in self._buffers.items():
@@ -347,13 +365,16 @@ class Executor:
 
     # The submission
 
-    def _submit(self, attachment: Attachment, dispatches: list[Dispatch], sizes: RunSizes, *, once: bool) -> PendingRun:
+    def _submit(
+        self, attachment: Attachment, dispatches: list[Dispatch], sizes: RunSizes, symbols: list[BufferCopy] | None
+    ) -> PendingRun:
         """Submit input copies, one compute pass, and output copies to tensors and staging memory at once.
 
-        ``once``: the next run will hardly be the same.
+        ``symbols`` is what :meth:`_write` has returned: if their values are new, the next run will hardly be the same.
         """
         readbacks, total = self._readbacks(attachment, sizes)
-        before = [
+        before = [*(symbols or ())]
+        before += [
             BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
             for copy in attachment.copies_in
         ]
@@ -382,7 +403,7 @@ class Executor:
                     for item in readbacks
                 ]
             recording = Recording(before, dispatches, after)
-            if once and not recording.is_empty:
+            if symbols is not None and not recording.is_empty:
                 self._replay.submit_once(recording)
             elif not recording.is_empty:
                 self._replay.submit(recording, [storage.gpu for storage in attachment.spans.values()])

@@ -1,10 +1,14 @@
-"""Bind groups of plans with dynamic dimensions: the same ones for all sizes."""
+"""Bind groups of plans with dynamic dimensions: the same ones for all sizes.  And how sizes get to the device."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import shaderloom
+from shaderloom.runtime.execution import executor
+from shaderloom.runtime.execution.recording import Recording, Replay
+from shaderloom.runtime.plan.errors import DeviceError
 
 from ...support.programs import numbers, parse
 from ...support.sessions import engine_of
@@ -98,3 +102,34 @@ def test_a_repeated_run_after_one_of_another_size(each_device) -> None:
             session.run(None, {"x": feed}, outputs={"y": result})
             np.testing.assert_allclose(result.numpy(), expected(x), rtol=1e-4, atol=1e-3)
         assert engine_of(session).last.executor.try_replay({"x": feed}, {"y": result}) is not None
+
+
+@pytest.mark.parametrize(("sizes", "high", "written"), [(1, 99, 0), (2, 99, 0), (3, 99, 1), (1, 1 << 14, 1)])
+def test_sizes_are_copied_on_the_device(sizes: int, high: int, written: int, each_device, monkeypatch) -> None:
+    """A new size writes nothing from the host, unless it is one of many; a submission that failed has set no size."""
+    names = "nmk"[:sizes]
+    shape = ", ".join((*names, "2"))
+    model = parse(f"g (float[{shape}] x) => (float[{shape}] y) <int64 axis = {{0}}> {{ y = CumSum(x, axis) }}")
+    ranges = dict.fromkeys(names, (1, high))
+    with shaderloom.InferenceSession(model, device=each_device, cache=False, dynamic=ranges) as session:
+        inputs = [numbers(*[size + axis for axis in range(sizes)], 2, seed=size) for size in (5, 9, 3, 8, 3)]
+        feeds = [shaderloom.Tensor.from_numpy(x, each_device) for x in inputs]
+        session.run(None, {"x": feeds[0]})
+        writes, failing = [], [False, True, False]
+        plain, submit = executor.write, Replay.submit_once
+        monkeypatch.setattr(executor, "write", lambda *what: writes.append(1) or plain(*what))
+
+        def submitted(replay: Replay, recording: Recording) -> None:
+            if failing and failing.pop():
+                raise DeviceError("refused")
+            submit(replay, recording)
+
+        monkeypatch.setattr(Replay, "submit_once", submitted)
+        for x, feed in zip(inputs[1:], feeds[1:], strict=True):
+            try:
+                (y,) = session.run(None, {"x": feed})
+            except DeviceError:
+                (y,) = session.run(None, {"x": feed})
+            np.testing.assert_allclose(y, x.cumsum(0), rtol=1e-5, atol=1e-5)
+        assert len(writes) == written * 5, "four sizes, and one of them again"
+        assert not failing
