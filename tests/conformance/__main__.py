@@ -1,8 +1,8 @@
 """``./dev conformance``: run the suites and write ``docs/guide/conformance.md``.
 
-A run can be cut into parts: by suite, by name, or by time with ``--seconds`` and then ``--resume``.  It writes the page
-when nothing is left to run, or when it is asked to.  The page shows every device whose results are in
-``build/conformance``, the one that was asked for first.
+A run can be cut into parts: by suite, by name, or by time with ``--seconds`` and then ``--resume``.  A suite of which
+nothing is left to run replaces its own results on that device in ``tests/conformance/results``, from which the page is
+written, each part with its date.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 from . import expected, report
 from .cases import SUITES, ConformanceCase, suite_cases
 from .pool import ROOT, Pool, Record, outcome_of
-from .store import FOLDER, Store
+from .results import Results
+from .store import Store
 from .update import update
 
 PAGE = ROOT / "docs" / "guide" / "conformance.md"
@@ -28,28 +29,33 @@ def main() -> int:
     arguments = _parse()
     every = _cases(SUITES, arguments.large)
     chosen = [case for case in every if case.suite in (arguments.suite or SUITES) and arguments.match in case.key]
-    store = Store.of_device(arguments.device)
     if arguments.page_only:
-        store.read()
-    else:
-        store.begin(resume=arguments.resume)
-        _run(chosen, store, arguments)
+        Path(arguments.page or PAGE).write_text(report.write(Results.every()), encoding="utf-8")
+        return GOOD
+    store = Store.of_device(arguments.device)
+    store.begin(resume=arguments.resume)
+    _run(chosen, store, arguments)
     left = [case for case in chosen if case.key not in store.records]
     if arguments.update and not left:
         for outcome in update(outcome_of(store.records[case.key]) for case in chosen):
             print(f"no group for {outcome.key}: {outcome.kind}: {outcome.reason}")
         return GOOD
     bad = _summarise([case for case in chosen if case.key in store.records], store)
-    if arguments.page or arguments.page_only or all(case.key in store.records for case in every):
-        others = [Store(path) for path in sorted(FOLDER.glob("*.jsonl")) if path != store.path]
-        for other in others:
-            other.read()
-        page = report.write(_cases(SUITES, True), [store, *(other for other in others if other.records)])
-        Path(arguments.page or PAGE).write_text(page, encoding="utf-8")
+    if _keep(every, store):
+        Path(arguments.page or PAGE).write_text(report.write(Results.every()), encoding="utf-8")
     if left:
         print(f"{len(left)} of {len(chosen)} cases are left; --resume goes on")
         return UNFINISHED
     return BAD if bad else GOOD
+
+
+def _keep(cases: list[ConformanceCase], store: Store) -> bool:
+    """Replace the results of every suite that is complete; return whether there is one."""
+    suites = {case.suite for case in cases} - {case.suite for case in cases if case.key not in store.records}
+    results = Results.of_device(store.device)
+    for suite in sorted(suites):
+        results.replace(suite, [case for case in cases if case.suite == suite], store)
+    return bool(suites)
 
 
 def _parse() -> argparse.Namespace:
@@ -62,8 +68,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after so many seconds")
     parser.add_argument("--resume", action="store_true", help="keep what an earlier run of the same code has found")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for each case")
-    parser.add_argument("--page", default="", metavar="FILE", help="write the page to this file, even of a part")
-    parser.add_argument("--page-only", action="store_true", help="run nothing; write the page of what is there")
+    parser.add_argument("--page", default="", metavar="FILE", help="write the page to this file")
+    parser.add_argument("--page-only", action="store_true", help="run nothing; write the page")
     parser.add_argument("--update", action="store_true", help="sort the cases into the groups of expected.toml")
     return parser.parse_args()
 
@@ -102,7 +108,7 @@ def _run(cases: list[ConformanceCase], store: Store, arguments: argparse.Namespa
 def _summarise(cases: list[ConformanceCase], store: Store) -> list[str]:
     """Print the totals and what is not as expected, which this gives as well."""
     outcomes = [outcome_of(store.records[case.key]) for case in cases]
-    counted = Counter(report.column(outcome) for outcome in outcomes)
+    counted = Counter(report.column(outcome.kind) for outcome in outcomes)
     totals = ", ".join(f"{counted[name]} {name}" for name in (*report.COLUMNS, "missing") if counted[name])
     print(f"{len(cases)} cases on {store.device}: {totals}")
     bad = [text for outcome in outcomes if (text := expected.unexpected(outcome, store.device)) is not None]

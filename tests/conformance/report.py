@@ -1,18 +1,20 @@
 """The page ``docs/guide/conformance.md``: tables of what passes where.
 
-The first store is the device of the detailed tables; the others are shown beside it.
+It is written from the results in the repository alone.  The first device is that of the detailed tables; the others are
+shown beside it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from . import expected
-from .cases import ConformanceCase
-from .pool import Record, outcome_of
+from .models import real_models
+from .pool import Record
+from .results import Results
 from .running import Outcome
-from .store import Store
 
 TITLES = {
     "node": "Operator cases of onnx",
@@ -21,42 +23,46 @@ TITLES = {
     "real": "Whole models",
 }
 COLUMNS = ("wgpu", "cpu", "differs", "refused", "failed")
-Cases = Sequence[ConformanceCase]
-Outcomes = Mapping[str, Outcome]
 
 
-def column(outcome: Outcome) -> str:
-    return "differs" if outcome.kind == "wrong" else outcome.kind
+def column(kind: str) -> str:
+    return "differs" if kind == "wrong" else kind
 
 
-def write(cases: Cases, stores: Sequence[Store]) -> str:
+def write(devices: Sequence[Results]) -> str:
     """The page: for each device the cases that have a result, and details of the first."""
-    main = stores[0]
-    outcomes = _outcomes(main)
-    done = [case for case in cases if case.key in outcomes and case.suite != "real"]
+    main = devices[0]
     parts = [
-        _head(stores),
-        _totals(cases, stores),
-        *(_models(cases, store) for store in stores),
-        _devices(cases, stores),
-        _exceptions(cases, outcomes, main.device),
+        _head(devices),
+        _totals(devices),
+        *map(_models, devices),
+        _devices(devices),
+        _exceptions(main),
         f"## By element type\n\nOn {main.device}. A case counts for each type of its inputs and outputs.\n\n"
-        + _table("type", ((kind, case) for case in done for kind in case.types), outcomes),
+        + _table("type", main),
         f"## By operator\n\nOn {main.device}. A model of several operators counts for the one that it is about.\n\n"
-        + _table("operator", ((case.operator, case) for case in done if case.suite in ("node", "web")), outcomes),
+        + _table("operator", main),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(map(_wrapped, "\n\n".join(part for part in parts if part).split("\n\n"))) + "\n"
 
 
-def _outcomes(store: Store) -> dict[str, Outcome]:
-    return {key: outcome_of(record) for key, record in store.records.items() if record["kind"] != "missing"}
+def _wrapped(paragraph: str) -> str:
+    """Wrap prose; tables, lists and titles stay as they are."""
+    if paragraph.startswith(("|", "-", "#")):
+        return paragraph
+    return textwrap.fill(paragraph, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _head(stores: Sequence[Store]) -> str:
-    rows = ["| device | date | packages | sources |", "|---|---|---|---|"]
-    for store in stores:
-        packages = ", ".join(f"{name} {number}" for name, number in store.head.get("packages", {}).items())
-        rows.append(f"| {store.device} | {store.head['date']} | {packages} | {store.head['fingerprint'][:12]} |")
+def _head(devices: Sequence[Results]) -> str:
+    rows = ["| device | suites | date | packages | sources |", "|---|---|---|---|---|"]
+    for results in devices:
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for suite in TITLES:
+            if suite in results.parts:
+                part = results.parts[suite]
+                packages = ", ".join(f"{name} {number}" for name, number in part["packages"].items())
+                groups.setdefault((part["date"], packages, part["fingerprint"][:12]), []).append(TITLES[suite])
+        rows += [f"| {results.device} | {', '.join(suites)} | {' | '.join(key)} |" for key, suites in groups.items()]
     return (
         "# Conformance\n\n"
         "Written by `./dev conformance`; do not edit. Suites of cases that others wrote, run through "
@@ -69,31 +75,34 @@ def _head(stores: Sequence[Store]) -> str:
     )
 
 
-def _totals(cases: Cases, stores: Sequence[Store]) -> str:
+def _totals(devices: Sequence[Results]) -> str:
     rows = [f"| device | suite | cases | {' | '.join(COLUMNS)} |", "|---|---|" + "---:|" * (len(COLUMNS) + 1)]
-    for store in stores:
-        outcomes = _outcomes(store)
+    for results in devices:
         for suite, title in TITLES.items():
-            mine = [outcomes[case.key] for case in cases if case.suite == suite and case.key in outcomes]
-            if mine:
-                counts = Counter(map(column, mine))
-                numbers = " | ".join(str(counts[name] or "") for name in COLUMNS)
-                rows.append(f"| {store.device} | {title} | {len(mine)} | {numbers} |")
+            part = results.parts.get(suite)
+            if part is not None:
+                counts = Counter({column(kind): len(names) for kind, names in part["others"].items()})
+                counts["wgpu"] = part["cases"] - counts.total()
+                rows.append(f"| {results.device} | {title} | {part['cases']} | {_numbers(counts)} |")
     return "## Suites\n\n" + "\n".join(rows)
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return " | ".join(str(counts.get(name, 0) or "") for name in COLUMNS)
 
 
 # -- whole models ------------------------------------------------------------------------------------------------------
 
 
-def _models(cases: Cases, store: Store) -> str:
-    records = [store.records[case.key] for case in cases if case.suite == "real" and case.key in store.records]
-    rows = [_model_row(record) for record in records if record["kind"] != "missing"]
+def _models(results: Results) -> str:
+    records = results.parts["real"]["models"] if "real" in results.parts else []
+    rows = [_model_row(record) for record in records]
     if not rows:
         return ""
-    ran = {record["key"] for record in records if record["kind"] != "missing"}
-    missing = [case.name for case in cases if case.suite == "real" and case.key not in ran]
+    ran = {record["key"] for record in records}
+    missing = [model.name for model in real_models() if f"real/{model.name}" not in ran]
     text = (
-        f"## Whole models on {store.device}\n\n"
+        f"## Whole models on {results.device}\n\n"
         "Nodes of the file by where they ran, kernels and their calls in a run, the largest error over the largest "
         "output of onnxruntime (its graph optimisations off) in float32 and with half-precision storage, and how many "
         "final decisions agree, in the same order.\n\n"
@@ -118,37 +127,40 @@ def _model_row(record: Record) -> str:
 # -- exceptions --------------------------------------------------------------------------------------------------------
 
 
-def _devices(cases: Cases, stores: Sequence[Store]) -> str:
+def _devices(devices: Sequence[Results]) -> str:
     """What went otherwise on another device than on the first."""
-    first = _outcomes(stores[0])
-    rows = []
-    for store in stores[1:]:
-        for key, outcome in _outcomes(store).items():
-            if key in first and column(first[key]) != column(outcome):
-                groups = (expected.by_case(each.device).get(key) for each in (store, stores[0]))
-                group = next((each for each in groups if each is not None), None)
-                why = group.reason if group else outcome.reason or first[key].reason
-                rows.append(f"| {store.device} | `{key}` | {column(outcome)} | {column(first[key])} | {_cell(why)} |")
-    if len(stores) == 1:
+    if len(devices) == 1:
         return ""
-    text = f"## Devices that differ from {stores[0].device}\n\n"
+    main, rows = devices[0], []
+    first = main.outcomes()
+    for results in devices[1:]:
+        other = results.outcomes()
+        both = results.parts.keys() & main.parts.keys()
+        for key in sorted(key for key in first.keys() | other.keys() if key.partition("/")[0] in both):
+            here, there = (each.get(key, Outcome(key, "wgpu")) for each in (first, other))
+            if here.kind != there.kind:
+                groups = (expected.by_case(each.device).get(key) for each in (results, main))
+                group = next((each for each in groups if each is not None), None)
+                why = _cell(group.reason if group else there.reason or here.reason)
+                rows.append(f"| {results.device} | `{key}` | {column(there.kind)} | {column(here.kind)} | {why} |")
+    text = f"## Devices that differ from {main.device}\n\n"
     if not rows:
         return text + "None: every case went the same way on all of them."
-    return text + f"| device | case | there | {stores[0].device} | reason |\n|---|---|---|---|---|\n" + "\n".join(rows)
+    return text + f"| device | case | there | {main.device} | reason |\n|---|---|---|---|---|\n" + "\n".join(rows)
 
 
-def _exceptions(cases: Cases, outcomes: Outcomes, device: str) -> str:
-    present = {case.key for case in cases if case.key in outcomes}
+def _exceptions(main: Results) -> str:
+    outcomes = main.outcomes()
     rows = ["## Exceptions", "", "| cases | kind | reason | examples |", "|---:|---|---|---|"]
     order = list(expected.KINDS)
-    mine = [group for group in expected.groups() if group.device in device]
+    mine = [group for group in expected.groups() if group.device in main.device]
     for group in sorted(mine, key=lambda group: (order.index(group.kind), -len(group.cases))):
-        found = [key for key in group.cases if key in present or group.kind == "unsound"]
+        found = [key for key in group.cases if key in outcomes or group.kind == "unsound"]
         if found:
             kind = {"on_cpu": "cpu"}.get(group.kind, group.kind)
             names = ", ".join(f"`{key.partition('/')[2]}`" for key in found[:3])
             rows.append(f"| {len(found)} | {kind} | {group.reason} | {names} |")
-    other = [outcomes[key] for key in sorted(present) if expected.unexpected(outcomes[key], device)]
+    other = [outcomes[key] for key in sorted(outcomes) if expected.unexpected(outcomes[key], main.device)]
     if other:
         rows += ["", "Not as expected:", ""]
         rows += [f"- `{each.key}`: {each.kind}: {each.reason}" for each in other]
@@ -159,12 +171,13 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def _table(what: str, pairs: Iterable[tuple[str, ConformanceCase]], outcomes: Outcomes) -> str:
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for label, case in pairs:
-        counts[label][column(outcomes[case.key])] += 1
+def _table(what: str, results: Results) -> str:
+    counts: dict[str, Counter[str]] = {}
+    for part in results.parts.values():
+        for label, kinds in part[f"{what}s"].items():
+            counts.setdefault(label, Counter()).update({column(kind): number for kind, number in kinds.items()})
     rows = [f"| {what} | cases | {' | '.join(COLUMNS)} |", "|---|" + "---:|" * (len(COLUMNS) + 1)]
-    for label in sorted(counts, key=str.lower):
-        numbers = " | ".join(str(counts[label][name] or "") for name in COLUMNS)
-        rows.append(f"| {label} | {counts[label].total()} | {numbers} |")
+    rows += [
+        f"| {label} | {counts[label].total()} | {_numbers(counts[label])} |" for label in sorted(counts, key=str.lower)
+    ]
     return "\n".join(rows)
