@@ -4,7 +4,7 @@ What an exporter's decoder leaves to its caller is computed from two small input
 
 * ``sequence_ends``: the number of positions behind which a run ends, those before it and all of ``input_ids``;
 * ``logits_row``: the row of ``input_ids`` whose logits are wanted, which is the last one unless rows behind it are
-  padding.
+  padding.  A model that computes the last row's logits alone, and declares so, has no such input and takes no padding.
 
 ``attention_mask`` and ``position_ids`` become values of these.  The outputs are ``token`` int64 [batch, 1], the place
 of the greatest of ``logits`` [batch, 1, vocabulary], which stay an output, and the caches.  Caches of
@@ -63,6 +63,7 @@ class _Rewrite:
         self._builder = ProtoBuilder(graph, "generation")
         initialised = {tensor.name for tensor in graph.initializer}
         self._inputs = {port.name: port for port in graph.input if port.name not in initialised}
+        self._is_pruned = logits.type.tensor_type.shape.dim[1].dim_value == 1
 
     def run(self) -> None:
         caches = self._caches()
@@ -158,7 +159,7 @@ class _Rewrite:
 
     def _add_inputs(self) -> None:
         batch = self._inputs[IDS].type.tensor_type.shape.dim[0]
-        for name in (ENDS, ROW):
+        for name in (ENDS,) if self._is_pruned else (ENDS, ROW):
             port = helper.make_tensor_value_info(name, TensorProto.INT64, [None])
             port.type.tensor_type.shape.dim[0].CopyFrom(batch)
             self._graph.input.append(ValueInfoProto.FromString(port.SerializeToString()))
@@ -166,8 +167,8 @@ class _Rewrite:
     def _take_token(self) -> None:
         builder, logits = self._builder, self._logits
         name = logits.name
-        whole = builder.rename(name, f"{name}/all")
-        take_row(builder, whole, ROW, name)
+        if not self._is_pruned:
+            take_row(builder, builder.rename(name, f"{name}/all"), ROW, name)
         builder.node("ArgMax", [name], TOKEN, axis=2, keepdims=0)
         _name_dim(logits, 1, 1)
         shape = logits.type.tensor_type.shape

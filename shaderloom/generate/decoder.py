@@ -44,6 +44,8 @@ class DecoderForm:
         caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
         first = next(iter(caches.values()))
         self.in_place = (first.dims or ())[2] == CAPACITY
+        #: whether a run says which row's logits it wants: those of others have no padding
+        self.has_row = any(port.name == ROW for port in header.inputs)
         self.dynamic: Mapping[str, tuple[int, ...]] = (
             {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
         )
@@ -54,7 +56,11 @@ class DecoderForm:
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens."""
         caches = {name: (batch, heads, ROWS, size) for name, (batch, heads, size, _) in self.layout.items()}
-        return {**caches, **_small_shapes(tokens)}
+        return {**caches, **self.small_shapes(tokens)}
+
+    def small_shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
+        """Return shapes of the inputs besides caches, all int64."""
+        return {IDS: (1, tokens), ENDS: (1,), **({ROW: (1,)} if self.has_row else {})}
 
 
 class CachedDecoder:
@@ -87,7 +93,7 @@ class CachedDecoder:
 
     def _small_inputs(self, tokens: int) -> dict[str, Tensor]:
         device = self.session.device
-        return {name: Tensor.empty(shape, "int64", device) for name, shape in _small_shapes(tokens).items()}
+        return {name: Tensor.empty(shape, "int64", device) for name, shape in self.form.small_shapes(tokens).items()}
 
     def new_cache(self) -> KeyValueCache:
         """Return a cache without tokens."""
@@ -108,7 +114,7 @@ class CachedDecoder:
 
     def _chunk(self, wanted: int, length: int) -> int:
         """Return the tokens of the next run: up to three times as many as are wanted, where padding has room."""
-        if not self.form.in_place:
+        if not (self.form.in_place and self.form.has_row):
             return max(size for size in CHUNKS if size <= wanted)
         fitting = [size for size in CHUNKS if length + size <= self.form.limit and wanted > size // 3]
         return max(fitting)
@@ -116,9 +122,11 @@ class CachedDecoder:
     def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
         end = length + len(ids)
         small = self._small[len(ids)]
-        for name, numbers in ((IDS, [ids]), (ENDS, [end]), (ROW, [row])):
-            if name != ROW or len(ids) > 1:  # the row of a single token is 0, as tensors are at first
-                small[name].update(np.array(numbers))
+        written: dict[str, Any] = {IDS: [ids], ENDS: [end]}
+        if self.form.has_row and len(ids) > 1:  # the row of a single token is 0, as tensors are at first
+            written[ROW] = [row]
+        for name, numbers in written.items():
+            small[name].update(np.array(numbers))
         targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self.logits}
         if self.form.in_place:
             cache.grow(end, self.form.limit)
@@ -150,10 +158,6 @@ def logits_form(header: ModelHeader) -> tuple[int, str]:
     if not isinstance(vocabulary, int):
         raise ModelError("the file does not state the size of the vocabulary", tensor=LOGITS, hint="export it so")
     return vocabulary, logits.dtype or "float32"
-
-
-def _small_shapes(tokens: int) -> dict[str, tuple[int, ...]]:
-    return {IDS: (1, tokens), ENDS: (1,), ROW: (1,)}
 
 
 def cache_layout(port: DeclaredPort, folder: ModelFolder) -> tuple[int, int, int, str]:

@@ -1,0 +1,116 @@
+"""Decoders of onnxruntime-genai's kinds: sliding windows, and heads that compute the last row's logits alone.
+
+Covers: shaderloom/generate/decoder, shaderloom/generate/folder, compiler/frontend/next_token.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+from shaderloom import Generator
+from shaderloom.runtime.plan.errors import InputError
+
+TOKENS, CONTEXT, WINDOW = 50, 300, 7
+DECODER = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (int64[batch, s] input_ids, int64[batch, total] attention_mask,
+    float[batch, 1, past, 16] past_key, float[batch, 1, past, 16] past_value)
+    => (float[batch, ROWS, 50] logits, float[batch, 1, total, 16] present_key,
+        float[batch, 1, total, 16] present_value) {
+  k = Gather(table, input_ids)
+  v = Gather(values, input_ids)
+  sum = ReduceSum<keepdims = 0>(attention_mask, one)
+  less = Sub(sum, one)
+  lengths = Cast<to = 6>(less)
+  shape = Shape(attention_mask)
+  count = Gather<axis = 0>(shape, one)
+  total_length = Cast<to = 6>(count)
+  q = MatMul(k, wq)
+  a, present_key, present_value = com.microsoft.GroupQueryAttention<num_heads = 2, kv_num_heads = 1,
+    local_window_size = WINDOW, do_rotary = 1>(q, k, v, past_key, past_value, lengths, total_length, cosines, sines)
+  PRUNE
+  logits = MatMul(chosen, head)
+}"""
+PRUNED, WHOLE = "chosen = Gather<axis = 1>(a, last)", "chosen = Identity(a)"
+NAMES = {f"{kind}_{part}": name % part for part in ("key", "value")
+         for kind, name in (("past", "past_key_values.0.%s"), ("present", "present.0.%s"))}  # fmt: skip
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+def model(window: int, pruned: bool) -> onnx.ModelProto:
+    text = DECODER.replace("ROWS", "1" if pruned else "s").replace("WINDOW", str(window))
+    decoder = onnx.parser.parse_model(text.replace("PRUNE", PRUNED if pruned else WHOLE))
+    angles = np.arange(CONTEXT)[:, None] / 100 ** (np.arange(8) / 8)
+    arrays = {"table": normal(TOKENS, 16), "values": normal(TOKENS + 1, 16)[1:], "wq": normal(16, 32),
+              "head": normal(32, TOKENS), "one": np.array([1]), "last": np.array([-1]),
+              "cosines": np.cos(angles).astype(np.float32), "sines": np.sin(angles).astype(np.float32)}  # fmt: skip
+    decoder.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    for names in (each for node in decoder.graph.node for each in (node.input, node.output)):
+        names[:] = [NAMES.get(name, name) for name in names]
+    for port in (*decoder.graph.input, *decoder.graph.output):
+        port.name = NAMES.get(port.name, port.name)
+    return decoder
+
+
+def written(folder: Path, window: int, pruned: bool) -> Path:
+    onnx.save(model(window, pruned), folder / "model.onnx")
+    settings = {"context_length": CONTEXT, "decoder": {"filename": "model.onnx"}}
+    (folder / "genai_config.json").write_text(json.dumps({"model": settings}))
+    return folder
+
+
+def greedy(path: Path, ids: list[int], count: int) -> list[int]:
+    """Return what onnxruntime computes without caches, the whole text at every step."""
+    session = onnxruntime.InferenceSession(str(path / "model.onnx"), providers=["CPUExecutionProvider"])
+    text = list(ids)
+    past = {f"past_key_values.0.{part}": np.zeros((1, 1, 0, 16), np.float32) for part in ("key", "value")}
+    for _ in range(count):
+        feeds = {"input_ids": np.array([text]), "attention_mask": np.ones((1, len(text)), np.int64), **past}
+        text.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
+    return text[len(ids) :]
+
+
+def drawn(count: int) -> list[int]:
+    return np.random.default_rng(count).integers(0, TOKENS, count).tolist()
+
+
+@pytest.mark.parametrize(("window", "pruned"), [(WINDOW, False), (-1, True), (WINDOW, True)])
+def test_tokens_are_those_of_the_whole_text(tmp_path: Path, device: Any, window: int, pruned: bool):
+    """Prompts shorter and longer than the window, of padded runs where the head has all rows."""
+    written(tmp_path, window, pruned)
+    with Generator(tmp_path, device=device, cache=False) as generator:
+        for length in (3, 13, 40):
+            generator.rewind()
+            ids = drawn(length)
+            assert generator.generate(ids, max_new_tokens=10, stream=False).tokens == greedy(tmp_path, ids, 10)
+        assert generator.plans == 2
+
+
+def test_a_window_and_all_keys_give_other_tokens(tmp_path: Path):
+    ids = drawn(40)
+    answers = []
+    for window in (WINDOW, -1):
+        answers.append(greedy(written(tmp_path, window, False), ids, 10))
+    assert answers[0] != answers[1]
+
+
+def test_a_full_context_is_an_error_before_anything_runs(tmp_path: Path, device: Any):
+    with Generator(written(tmp_path, WINDOW, True), device=device, cache=False) as generator:
+        with pytest.raises(InputError, match="exceed the length of 300"):
+            generator.generate(drawn(CONTEXT), stream=False)
+        with pytest.raises(InputError, match="exceed the length of 300"):
+            generator.generate(drawn(CONTEXT - 4), max_new_tokens=5, stream=False)
+        assert (generator.tokens, generator.plans) == ((), 0)
+        result = generator.generate(drawn(CONTEXT - 4), stream=False)
+        assert (len(result.tokens), result.statistics.ended_by) == (4, "length")
+        assert result.tokens == greedy(tmp_path, drawn(CONTEXT - 4), 4)
