@@ -6,8 +6,9 @@ Runs with tensors on the device in and out are queued without waiting; the media
 overhead.  A software driver computes the kernels on the same cores meanwhile, so the time that the calling thread
 itself computes is shown too: Mesa's does not accept a submission before the one before it has been computed, so there
 the median time is that of the kernels.  So is the time that it computes for runs of a plan with a declared dimension,
-each at a size that was not there lately with an input of its own.  A least-squares line through the sizes splits the
-host's time into a part for each dispatch and a part for each run.  Each driver is measured in a process of its own.
+each at a size that was not there lately with an input of its own.  The runs of one size and those of new ones take
+turns.  A least-squares line through the sizes splits the host's time into a part for each dispatch and a part for each
+run.  Each driver is measured in a process of its own.
 """
 
 from __future__ import annotations
@@ -78,44 +79,52 @@ def measure(calls: int, rounds: int) -> Overhead:
         reported = session.report()["calls"]
         if reported != calls:
             raise RuntimeError(f"the plan has {reported} calls instead of {calls}")
-        queued, host = _queued(session, itertools.repeat(feeds), rounds)
+        queued, host, new_sizes = _turns(session, feeds, calls, rounds)
         both: list[float] = []
         for _ in range(rounds * 2):
             start = time.perf_counter()
             session.run(None, {"x": x}, outputs={"y": "cpu"})
             both.append(time.perf_counter() - start)
-    times = queued, host, _new_sizes(calls, rounds), both
+    times = queued, host, new_sizes, both
     return Overhead(calls, *(statistics.median(each) * 1e6 for each in times))
 
 
-def _queued(
-    session: shaderloom.InferenceSession, feeds: Iterator[dict[str, Any]], rounds: int
-) -> tuple[list[float], list[float]]:
-    """Return the time of each of many queued runs, and what the calling thread computed of it, in seconds."""
-    queued, host = [], []
-    for _ in range(rounds):
-        for _ in range(QUEUED):
-            feed = next(feeds)
-            start, computed = time.perf_counter(), time.thread_time()
-            (result,) = session.run(None, feed)
-            queued.append(time.perf_counter() - start)
-            host.append(time.thread_time() - computed)
-            result.dispose()
-        session.synchronize()
+def _queued(session: shaderloom.InferenceSession, feeds: Iterator[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Return the time of each of a few queued runs, and what the calling thread computed of it, in seconds."""
+    queued: list[float] = []
+    host: list[float] = []
+    for _ in range(QUEUED):
+        feed = next(feeds)
+        start, computed = time.perf_counter(), time.thread_time()
+        (result,) = session.run(None, feed)
+        queued.append(time.perf_counter() - start)
+        host.append(time.thread_time() - computed)
+        result.dispose()
+    session.synchronize()
     return queued, host
 
 
-def _new_sizes(calls: int, rounds: int) -> list[float]:
-    """Return what the calling thread computes of runs that each have a size which was not there lately."""
+def _turns(
+    session: shaderloom.InferenceSession, feed: dict[str, Any], calls: int, rounds: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Return the times of :func:`_queued` for one feed, and the host's for sizes that were not there lately."""
     ranges = {"n": (2, NEW_ROWS.stop)}
+    queued: list[float] = []
+    host: list[float] = []
+    new_sizes: list[float] = []
     with shaderloom.InferenceSession(
         chain(calls, "n"), preferred_output_location="gpu-buffer", dynamic=ranges
-    ) as session:
+    ) as general:
         inputs = [np.zeros((rows, 16), np.float32) for rows in NEW_ROWS]
-        feeds = [{"x": shaderloom.Tensor.from_numpy(x, session.device)} for x in inputs]
-        session.run(None, feeds[-1])
-        order = random.Random(0).sample(feeds, len(feeds))
-        return _queued(session, itertools.cycle(order), rounds)[1]
+        feeds = [{"x": shaderloom.Tensor.from_numpy(x, general.device)} for x in inputs]
+        general.run(None, feeds[-1])
+        repeated, order = itertools.repeat(feed), itertools.cycle(random.Random(0).sample(feeds, len(feeds)))
+        for _ in range(rounds):
+            each_queued, each_host = _queued(session, repeated)
+            queued += each_queued
+            host += each_host
+            new_sizes += _queued(general, order)[1]
+    return queued, host, new_sizes
 
 
 def fit(results: Sequence[Overhead]) -> tuple[float, float]:

@@ -1,19 +1,17 @@
-"""Figures of sessions: memory, overhead and leaks, as JSON under ``build/bench`` and in
-``docs/benchmarks/sessions.md``.
-"""
+"""Memory, overhead and leaks of sessions, as JSON in ``bench/results`` and in ``docs/benchmarks/sessions.md``."""
 
 from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from .report import processor, table
-from .runtimes import BUILD
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "sessions.md"
-STORE = Path(__file__).resolve().parents[1] / BUILD / "sessions.json"
+STORE = Path(__file__).resolve().parent / "results" / "sessions.json"
 HEAD = """# Benchmarks of sessions
 
 Written by `python -m bench.overhead`, `bench.memory` and `bench.leaks`; do not edit. The other figures are in
@@ -22,17 +20,20 @@ Written by `python -m bench.overhead`, `bench.memory` and `bench.leaks`; do not 
 
 
 def save(section: str, content: dict[str, Any]) -> None:
-    """Store a section's figures and write the page from all that are stored."""
+    """Store the figures of a section, and write it in place of the one of the page; the others stay."""
     stored = json.loads(STORE.read_text()) if STORE.is_file() else {}
-    stored[section] = {"machine": processor(), "date": datetime.date.today().isoformat(), **content}
-    STORE.parent.mkdir(parents=True, exist_ok=True)
-    STORE.write_text(json.dumps(stored, indent=1))
-    parts = [HEAD]
-    for name, write in (("overhead", _overhead), ("memory", _memory), ("leaks", _leaks)):
-        if name in stored:
-            part = stored[name]
-            parts.append(write(part) + f"\n{part['machine']}, {part['date']}; {part['device']}.\n")
-    PAGE.write_text("\n".join(parts))
+    part = stored[section] = {"machine": processor(), "date": datetime.date.today().isoformat(), **content}
+    STORE.write_text(json.dumps(stored, indent=1) + "\n")
+    write = {"overhead": _overhead, "memory": _memory, "leaks": _leaks}[section]
+    text = write(part) + f"\n{part['machine']}, {part['date']}; {part['device']}."
+    PAGE.write_text(HEAD + "\n" + with_section(PAGE.read_text() if PAGE.is_file() else "", text))
+
+
+def with_section(page: str, section: str) -> str:
+    """Return the sections of a page with ``section`` in place of the one of its title, or else behind the others."""
+    _, *present = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    sections = {text.partition("\n")[0]: text.strip() for text in (*present, section)}
+    return "\n\n".join(sections.values()) + "\n"
 
 
 def _overhead(part: dict[str, Any]) -> str:

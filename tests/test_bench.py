@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from bench import gpu_page, pages, report, starts
+from bench import gpu_page, pages, report, session_report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.recurrent_models import GATES, recurrent
@@ -350,3 +350,26 @@ def test_the_table_of_pages_has_medians_and_errors():
     assert lines[2] == "| m | ours | 79 KB | 29 KB | 3.0 s | 200 MB | none |"
     assert lines[3].endswith("| 1.0 s | 200 MB | 60 ms |")
     assert lines[4].startswith("| m | other | no |")
+
+
+def test_a_section_of_sessions_replaces_its_own_alone(tmp_path, monkeypatch):
+    """The page is enough for the others: their figures need not be stored."""
+    page, store = tmp_path / "page.md", tmp_path / "sessions.json"
+    monkeypatch.setattr(session_report, "PAGE", page)
+    monkeypatch.setattr(session_report, "STORE", store)
+    page.write_text("# Old\n\nOld words.\n\n## Memory\n\nOld figures.\n\n## What many runs leave behind\n\nOld runs.\n")
+
+    def save(repeats: int) -> list[str]:
+        row = {"what": "runs", "repeats": repeats, "growth": 5000, "objects": 0, "device": "the same"}
+        session_report.save("leaks", {"device": "llvmpipe", "results": [row]})
+        head, *sections = page.read_text().split("\n\n## ")
+        assert head == session_report.HEAD.strip()
+        return sections
+
+    for repeats in (1000, 2000):
+        memory, leaks = save(repeats)
+        assert memory == "Memory\n\nOld figures."
+        assert f"| runs | {repeats:,} | 5 | +0 | the same |" in leaks and "Old runs" not in leaks
+        assert json.loads(store.read_text())["leaks"]["results"][0]["repeats"] == repeats
+    page.unlink()
+    assert len(save(3000)) == 1
