@@ -14,7 +14,8 @@ from .options import CacheOption, DeviceOption, OptionGroup
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
-    from ..generate.generator import Generation, Generator
+    from ..generate.answer import Generation
+    from ..generate.generator import Generator
 
 FolderArgument = Annotated[
     Path,

@@ -106,13 +106,13 @@ class CachedDecoder:
         """
         done = 0
         while done < len(ids):
-            run = self._chunk(len(ids) - done, length + done)
+            run = self.chunk(len(ids) - done, length + done)
             part = list(ids[done : done + run])
             self._run([*part, *[part[-1]] * (run - len(part))], len(part) - 1, cache, length + done)
             done += len(part)
         return int(self._token.numpy()[0, 0])
 
-    def _chunk(self, wanted: int, length: int) -> int:
+    def chunk(self, wanted: int, length: int) -> int:
         """Return the tokens of the next run: up to three times as many as are wanted, where padding has room."""
         if not (self.form.in_place and self.form.has_row):
             return max(size for size in CHUNKS if size <= wanted)

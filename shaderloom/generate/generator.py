@@ -6,7 +6,6 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +14,8 @@ import numpy as np
 
 from ..compiler.frontend.next_token import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
+from .answer import Generation, Statistics
+from .batch import BatchDecoder, BatchRow
 from .chat_template import ChatTemplate, Message
 from .chooser import Chooser, DeviceChoice, LogitsProcessor
 from .decoder import CachedDecoder
@@ -28,53 +29,6 @@ if TYPE_CHECKING:
     from .cache import KeyValueCache
 
 Prompt = str | Sequence[int] | Sequence[Message]
-
-
-@dataclass
-class Statistics:
-    """What a generation did.  ``reused_tokens`` of the prompt were in the cache; times are in seconds.
-
-    ``ended_by`` is "end" (a token that ends answers), "stop" (a text that was asked for), "length", or "" while it
-    runs or after it was left.
-    """
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    new_tokens: int = 0
-    first_token_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    ended_by: str = ""
-    seed: int = 0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Tokens behind the first one by their time; 0 without any."""
-        return (self.new_tokens - 1) / self.decode_seconds if self.new_tokens > 1 and self.decode_seconds else 0.0
-
-
-class Generation:
-    """Pieces of an answer as they come; iterate over it once.
-
-    ``text`` and ``tokens`` are what there is so far; ``statistics`` are final when the iteration has ended.
-    """
-
-    def __init__(self, pieces: Iterator[str], statistics: Statistics, tokens: list[int]) -> None:
-        self._pieces = pieces
-        self.statistics = statistics
-        self.tokens = tokens
-        self.text = ""
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        piece = next(self._pieces)
-        self.text += piece
-        return piece
-
-    def close(self) -> None:
-        """End the generation; what was generated stays in the generator's cache."""
-        self._pieces.close()  # type: ignore[attr-defined]  # it is a generator
 
 
 class _Shared:
@@ -254,26 +208,59 @@ class Generator:
         drawn = secrets.randbits(32) if seed is None else seed
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
         ids, encoded = self._decoder_prompt(prompt, encoder_inputs)
-        room = self.max_length - len(ids)
-        if room < 1 or (max_new_tokens is not None and max_new_tokens > room):
-            raise InputError(
-                f"{len(ids):,} tokens and {max_new_tokens or 1:,} new ones exceed the length of {self.max_length:,}",
-                hint="open the generator with a greater max_length, or shorten the prompt",
-            )
-        if max_new_tokens is not None and max_new_tokens < 1:
-            raise InputError(f"max_new_tokens is at least 1, not {max_new_tokens}")
+        count = self._checked_count(ids, max_new_tokens)
         if self._active is not None:
             self._active.close()
         statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
         tokens: list[int] = []
-        pieces = self._pieces(
-            ids, encoded, min(room, max_new_tokens or room), sampling, StopTexts(stop), processors, statistics, tokens
-        )
+        pieces = self._pieces(ids, encoded, count, sampling, StopTexts(stop), processors, statistics, tokens)
         self._active = Generation(pieces, statistics, tokens)
         if not stream:
             for _ in self._active:
                 pass
         return self._active
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        max_new_tokens: int | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        **sampling: Any,
+    ) -> list[Generation]:
+        """Return answers to several prompts, computed together: the ones of :meth:`generate` with these arguments.
+
+        They have a cache of their own, whose memory is freed behind them.  What is drawn is drawn on the host.  Raises
+        :class:`UnsupportedError` for a decoder that takes no padding, or has an encoder.
+        """
+        decoder, folder = self._shared.decoder, self._shared.folder
+        if isinstance(decoder, EncodedDecoder):
+            raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
+        chosen = Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling)
+        rows = []
+        for ids in [self.encode(prompt) for prompt in prompts]:
+            words = TextStream(self._shared.tokenizer, ids) if folder.tokenizer.is_file() else None
+            rows.append(BatchRow(ids, self._checked_count(ids, max_new_tokens), folder.ends, words, StopTexts(stop)))
+        if rows:
+            batch = BatchDecoder(decoder, len(rows))
+            try:
+                batch.generate(rows, chosen)
+            finally:
+                batch.close()
+        return [_finished(row, chosen.seed) for row in rows]
+
+    def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
+        """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
+        room = self.max_length - len(ids)
+        if room < 1 or (wanted is not None and wanted > room):
+            raise InputError(
+                f"{len(ids):,} tokens and {wanted or 1:,} new ones exceed the length of {self.max_length:,}",
+                hint="open the generator with a greater max_length, or shorten the prompt",
+            )
+        if wanted is not None and wanted < 1:
+            raise InputError(f"max_new_tokens is at least 1, not {wanted}")
+        return min(room, wanted or room)
 
     def _decoder_prompt(
         self, prompt: Prompt, encoder_inputs: EncoderInputs | None
@@ -389,6 +376,15 @@ class Generator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _finished(row: BatchRow, seed: int) -> Generation:
+    """Return the answer of a row, which has run to its end."""
+    statistics = Statistics(row.prompt_tokens, new_tokens=len(row.tokens), ended_by=row.ended_by, seed=seed)
+    generation = Generation((piece for piece in [row.text] if piece), statistics, row.tokens)
+    for _ in generation:
+        pass
+    return generation
 
 
 def _shared_prefix(had: Sequence[int], ids: Sequence[int]) -> int:

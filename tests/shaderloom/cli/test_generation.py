@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from shaderloom.cli import app
-from shaderloom.generate.generator import Generation, Generator
+from shaderloom.generate.answer import Generation
+from shaderloom.generate.generator import Generator
 from shaderloom.runtime.plan.errors import printable_lines
 
 from ...support.command_line import run_command

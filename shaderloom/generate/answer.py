@@ -1,0 +1,53 @@
+"""An answer as it comes, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass
+class Statistics:
+    """What a generation did.  ``reused_tokens`` of the prompt were in the cache; times are in seconds.
+
+    ``ended_by`` is "end" (a token that ends answers), "stop" (a text that was asked for), "length", or "" while it
+    runs or after it was left.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    new_tokens: int = 0
+    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    ended_by: str = ""
+    seed: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens behind the first one by their time; 0 without any."""
+        return (self.new_tokens - 1) / self.decode_seconds if self.new_tokens > 1 and self.decode_seconds else 0.0
+
+
+class Generation:
+    """Pieces of an answer as they come; iterate over it once.
+
+    ``text`` and ``tokens`` are what there is so far; ``statistics`` are final when the iteration has ended.
+    """
+
+    def __init__(self, pieces: Iterator[str], statistics: Statistics, tokens: list[int]) -> None:
+        self._pieces = pieces
+        self.statistics = statistics
+        self.tokens = tokens
+        self.text = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        piece = next(self._pieces)
+        self.text += piece
+        return piece
+
+    def close(self) -> None:
+        """End the generation; what was generated stays in the generator's cache."""
+        self._pieces.close()  # type: ignore[attr-defined]  # it is a generator
