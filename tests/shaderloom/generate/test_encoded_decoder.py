@@ -17,7 +17,9 @@ import onnxruntime
 import pytest
 
 from shaderloom import Generator
-from shaderloom.runtime.plan.errors import InputError
+from shaderloom.generate.decoder import DecoderForm
+from shaderloom.generate.folder import ModelFolder
+from shaderloom.runtime.plan.errors import InputError, UnsupportedError
 
 from ...support.models import filled_model
 
@@ -156,6 +158,13 @@ def test_what_the_encoder_reads_is_checked_before_anything_runs(whisper: Path, d
         assert generator.plans == 0
     with Generator(folder, device=device, cache=False) as generator, pytest.raises(InputError, match="no encoder"):
         generator.generate([4], encoder_inputs={"input_features": sound(0)})
+
+
+def test_what_needs_a_decoder_alone_refuses_an_encoder(whisper: Path, speaker: Generator):
+    with pytest.raises(UnsupportedError, match="encoder"):
+        DecoderForm(ModelFolder.read(whisper), None, False)
+    with pytest.raises(UnsupportedError, match="encoder"):
+        speaker.generate_batch([[START]])
 
 
 TEXT_ENCODER = """<ir_version: 8, opset_import: ["" : 17]>

@@ -16,7 +16,7 @@ import onnx.parser
 import pytest
 
 from shaderloom import Generator
-from shaderloom.runtime.plan.errors import ModelError
+from shaderloom.runtime.plan.errors import ModelError, UnsupportedError
 
 TOKENS, SIZE, END = 60, 8, 1
 #: One head of attention; scores of later keys and of masked ones are low
@@ -144,6 +144,11 @@ def test_draws_without_a_tokenizer(growing: Generator):
     assert result.text == ""
     growing.rewind()
     assert growing.generate(drawn(5), **options).tokens == result.tokens
+
+
+def test_a_batch_needs_padding(growing: Generator):
+    with pytest.raises(UnsupportedError, match="no padding"):
+        growing.generate_batch([drawn(2), drawn(3)])
 
 
 def test_caches_that_no_output_continues(optimum_folder: Path, tmp_path: Path, device: Any):
