@@ -47,7 +47,7 @@ class Target:
     seeds: Callable[[Path], dict[str, bytes]]
     words: Callable[[], list[str]]
     attempt: Callable[[Path], Attempt]
-    longest: int = 32_768
+    longest: int = 1 << 16
     memory: int = 4096  #: MiB that the process may take; what a model leaves behind in caches is part of it
 
 
