@@ -102,9 +102,10 @@ def test_limits_of_a_shared_device_are_respected(device, x):
     )
     with shaderloom.InferenceSession(model, device=gpu, cache=False) as session:
         with pytest.raises(LimitError, match=r"1,048,576|2,097,152"):
-            session.run(None, {"x": np.zeros(1 << 19, np.float32)})
-        (result,) = session.run(None, {"x": np.ones(1 << 17, np.float32)})
-        assert (result == 2).all()
+            session.run(None, {"x": np.zeros((1 << 19) + 4, np.float32)})
+        for elements in (1 << 17, 1 << 19):  # one binding, and a buffer of several
+            (result,) = session.run(None, {"x": np.ones(elements, np.float32)})
+            assert result.shape == (elements,) and (result == 2).all()
     gpu.destroy()
 
 
