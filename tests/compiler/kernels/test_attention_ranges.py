@@ -216,6 +216,15 @@ def test_prompts_on_a_device_with_known_subgroups():
         kernels[kernel.template] = kernel
     assert list(kernels) == ["attention_tile", "attention_block"], "few blocks would leave the device idle"
     assert dict(kernel.config)["packed"]
+
+
+def test_golden_of_blocks_that_exchange_scores(monkeypatch):
+    """One row a thread: software drivers write out the loops of whole blocks for minutes."""
+    monkeypatch.setattr(attention_tiles, "attention_tiles", lambda target, problem: [BLOCKS[2][0]])
+    profile = replace(WEB, kind="discrete", features=WEB.features | {"subgroup"}, subgroup_size=32)
+    model, feeds = cached_attention((40,), 33, 70, dtype=np.float16)
+    kernel = next(each for each in compile_for(model, feeds, profile).kernels if "attention" in each.template)
+    assert kernel.template == "attention_block"
     check_golden("wgsl/attention_block.wgsl", kernel.wgsl)
 
 
