@@ -129,7 +129,7 @@ def open_session(each_device) -> Iterator[Any]:
         session.close()
 
 
-@pytest.mark.parametrize("providers", [("wgpu",), ("wgpu", "cpu")], ids="-".join)
+@pytest.mark.parametrize("providers", [("wgpu",), pytest.param(("wgpu", "cpu"), marks=pytest.mark.slow)], ids="-".join)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_error_is_onnxruntimes(open_session, case, providers):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -35,6 +35,7 @@ def test_greedy_answers_are_those_of_the_reference(generator: Generator, tiny: T
     assert generator.tokens == before
 
 
+@pytest.mark.slow
 def test_drawn_answers_and_texts_are_those_of_single_prompts(generator: Generator):
     prompts = ["the cat", "the", "in the theatre of the absurd"]
     options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.2, "top_k": 30, "seed": 5}

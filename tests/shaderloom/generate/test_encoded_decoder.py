@@ -130,6 +130,7 @@ def test_logits_are_those_of_what_was_heard_last(speaker: Generator, reference: 
     assert np.abs(heard[0] - heard[2]).max() > 1e-2, "the sounds make a difference"
 
 
+@pytest.mark.slow
 def test_draws_are_repeated_by_their_seed(speaker: Generator):
     first = spoken(speaker, drawn(2), 1, 6, temperature=2.0, seed=3)
     assert spoken(speaker, drawn(2), 1, 6, temperature=2.0, seed=3) == first

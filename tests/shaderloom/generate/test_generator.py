@@ -38,6 +38,7 @@ def test_greedy_tokens_are_those_of_the_reference(generator: Generator, tiny: Ti
     assert greedy(generator, ids, 12) == until_end(tiny.greedy(ids, 12))
 
 
+@pytest.mark.slow
 def test_drivers_give_the_same_tokens(folder: Path, each_device: Any, tiny: TinyGguf):
     ids = drawn(21, 16)
     with Generator(folder, device=each_device, cache=False) as generator:
