@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -50,7 +51,7 @@ def main() -> None:
         with Generator(folder, device=arguments.device) as generator:
             ids = generator.encode([{"role": "user", "content": arguments.question}])
             console.print(f"> {arguments.question}", markup=False, highlight=False)
-            show = lambda piece: console.print(piece, end="", markup=False, highlight=False, soft_wrap=True)  # noqa: E731
+            show = partial(console.print, end="", markup=False, highlight=False, soft_wrap=True)
             answer(generator, ids, arguments.tokens, show)
             console.print()
             generator.rewind()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+
+#: What yields the pieces of an answer as they come
+Pieces = Generator[str, None, None]
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Generation:
     ``text`` and ``tokens`` are what there is so far; ``statistics`` are final when the iteration has ended.
     """
 
-    def __init__(self, pieces: Iterator[str], statistics: Statistics, tokens: list[int]) -> None:
+    def __init__(self, pieces: Pieces, statistics: Statistics, tokens: list[int]) -> None:
         self._pieces = pieces
         self.statistics = statistics
         self.tokens = tokens
@@ -50,4 +53,4 @@ class Generation:
 
     def close(self) -> None:
         """End the generation; what was generated stays in the generator's cache."""
-        self._pieces.close()  # type: ignore[attr-defined]  # it is a generator
+        self._pieces.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..compiler.frontend.next_token import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
-from .answer import Generation, Statistics
+from .answer import Generation, Pieces, Statistics
 from .batch import BatchDecoder, BatchRow
 from .chat_template import ChatTemplate, Message
 from .chooser import Chooser, DeviceChoice, LogitsProcessor
@@ -297,7 +297,7 @@ class Generator:
         processors: Sequence[LogitsProcessor],
         statistics: Statistics,
         tokens: list[int],
-    ) -> Iterator[str]:
+    ) -> Pieces:
         shared = self._shared
         chooser = Chooser(shared.decoder.logits, shared.choice, sampling, processors, ids)
         words = TextStream(shared.tokenizer, ids) if shared.folder.tokenizer.is_file() else None
