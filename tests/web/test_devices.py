@@ -156,17 +156,27 @@ def test_sessions_on_one_device_share_weights_and_pipelines(page: Page):
 
 
 def test_an_aborted_upload_leaves_the_others_theirs(page: Page):
+    """The first load's upload is held until the second waits for it, and aborted then."""
     found = page.call(
         """async (values) => {
           const { load } = await import("/shaderloom.js");
           const device = await newDevice();
+          let release;
+          const held = new Promise((resolve) => { release = resolve; });
+          device.queue.onSubmittedWorkDone = () => held;
           const controller = new AbortController();
-          const onProgress = ({ what }) => { if (what === "weights") controller.abort("no"); };
-          const aborted = load("/bundle/", { device, signal: controller.signal, onProgress }).catch((error) => error);
-          const session = await load("/bundle/", { device });
+          const abort = () => { controller.abort("no"); release(); };
+          const second = ({ what }) => { if (what === "device") setTimeout(abort); };
+          let other;
+          const first = ({ what }) => {
+            if (what === "weights") other ??= load("/bundle/", { device, onProgress: second });
+          };
+          const { signal } = controller;
+          const aborted = await load("/bundle/", { device, signal, onProgress: first }).catch((error) => error);
+          const session = await other;
           const result = await y(session, values);
           session.dispose();
-          return { aborted: await aborted, result, alive: counts.alive };
+          return { aborted, result, alive: counts.alive };
         }""",
         values(),
     )
