@@ -2,14 +2,16 @@
 
 What an exporter's decoder leaves to its caller is computed from two small inputs of int64 [batch]:
 
-* ``sequence_ends``: the number of positions behind which a run ends, those before it and all of ``input_ids``;
+* ``sequence_ends``: the number of positions behind which a run ends, those before it and all of ``input_ids``, without
+  padding on the left;
 * ``logits_row``: the row of ``input_ids`` whose logits are wanted, which is the last one unless rows behind it are
   padding.  A model that computes the last row's logits alone, and declares so, has no such input and takes no padding.
 
 ``attention_mask`` and ``position_ids`` become values of these.  The outputs are ``token`` int64 [batch, 1], the place
 of the greatest of ``logits`` [batch, 1, vocabulary], which stay an output, and the caches.  Caches of
 GroupQueryAttention have a ``capacity``: the size of input and output, however many rows are valid.  Those of other
-models have ``past`` rows in and as many more out as a run has tokens, all valid: no padding.
+models have ``past`` rows in and as many more out as a run has tokens.  Where ``sequence_ends`` is less than these, the
+first of them are padding on the left, which ``attention_mask`` hides and ``position_ids`` do not count.
 
 A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Its caches of their keys
 and values, which no run extends, have ``encoded_past`` rows: none in the run that computes them, which
@@ -83,7 +85,7 @@ class _Rewrite:
         batch, sequence = self._builder.size(IDS, 0), self._builder.size(IDS, 1)
         rows = self._builder.size(own[0], 2) if own else self._builder.integers(0)
         total = rows if in_place else self._builder.op("Add", rows, sequence)
-        self._replace_mask(batch, total)
+        self._replace_mask(batch, total, in_place=bool(in_place))
         self._replace_positions(sequence)
         self._fix_scalars()
         self._add_inputs()
@@ -123,7 +125,7 @@ class _Rewrite:
         self._graph.input.remove(port)
         return port
 
-    def _replace_mask(self, batch: str, total: str) -> None:
+    def _replace_mask(self, batch: str, total: str, *, in_place: bool) -> None:
         port = self._computed(MASK, 2)
         if port is None:
             return
@@ -131,7 +133,11 @@ class _Rewrite:
         sizes = builder.op("Concat", batch, total, axis=0)
         scalar = builder.op("Squeeze", total)
         positions = builder.op("Range", self._scalar(0), scalar, self._scalar(1))
-        valid = builder.op("Less", positions, builder.op("Unsqueeze", ENDS, builder.integers(1)))
+        if in_place:
+            valid = builder.op("Less", positions, builder.op("Unsqueeze", ENDS, builder.integers(1)))
+        else:
+            padding = builder.op("Unsqueeze", builder.op("Sub", total, ENDS), builder.integers(1))
+            valid = builder.op("GreaterOrEqual", positions, padding)
         valid = builder.op("Cast", valid, to=port.type.tensor_type.elem_type)
         builder.node("Expand", [valid, sizes], MASK)
 
@@ -142,7 +148,7 @@ class _Rewrite:
         builder = self._builder
         steps = builder.op("Range", self._scalar(0), builder.op("Squeeze", sequence), self._scalar(1))
         first = builder.op("Unsqueeze", builder.op("Sub", ENDS, sequence), builder.integers(1))
-        moved = builder.op("Add", first, steps)
+        moved = builder.op("Max", builder.op("Add", first, steps), builder.integers(0))
         builder.node("Cast", [moved], POSITIONS, to=port.type.tensor_type.elem_type)
 
     def _scalar(self, number: int) -> str:

@@ -1,4 +1,8 @@
-"""Answers to several prompts at once, one row of a batch each, over a cache in place of their own."""
+"""Answers to several prompts at once, one row of a batch each, over caches of their own.
+
+Unequal prompts are padded: on the right for caches in place, on the left for those that grow, where the model has a
+mask and positions.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,22 @@ import numpy as np
 
 from ..compiler.frontend.next_token import ENDS, IDS, ROW, TOKEN
 from ..runtime.memory.tensor import Tensor
-from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.errors import InputError, UnsupportedError
 from .cache import KeyValueCache
+from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
 from .decoder import LOGITS, CachedDecoder
-from .sampling import Sampling, choose
+from .sampling import Sampling
 from .text import StopTexts, TextStream
+
+
+def unpadded(prompts: Sequence[Any], mask: Sequence[Sequence[int]] | None) -> Sequence[Any]:
+    """Return prompts without what a mask says is padding; raise :class:`InputError` if it is not of their form."""
+    if mask is None:
+        return prompts
+    is_text = any(isinstance(prompt, str) for prompt in prompts)
+    if is_text or [len(prompt) for prompt in prompts] != [len(row) for row in mask]:
+        raise InputError("attention_mask has a number for each token of prompts of token ids")
+    return [[token for token, is_valid in zip(*row) if is_valid] for row in zip(prompts, mask)]
 
 
 class BatchRow:
@@ -24,7 +39,8 @@ class BatchRow:
         self.prompt_tokens = len(self.ids)
         self.text = ""
         self.ended_by = ""
-        self._count, self._ends, self._words, self._stops = count, ends, words, stops
+        self.count = count
+        self._ends, self._words, self._stops = ends, words, stops
 
     @property
     def tokens(self) -> list[int]:
@@ -34,7 +50,7 @@ class BatchRow:
     def take(self, token: int) -> None:
         """Append a token; tell in ``ended_by`` if the answer ends with it."""
         self.ids.append(token)
-        is_last = len(self.tokens) == self._count
+        is_last = len(self.tokens) == self.count
         if token in self._ends:
             self.ended_by = "end"
         else:
@@ -49,68 +65,93 @@ class BatchRow:
 
 
 class BatchDecoder:
-    """Runs of ``batch`` texts through a decoder; prompts of unequal length are padded on the right."""
+    """Runs texts through a decoder together, each to its end."""
 
-    def __init__(self, decoder: CachedDecoder, batch: int) -> None:
-        """Raises :class:`UnsupportedError` for a decoder whose runs take no padding."""
-        form = decoder.form
-        if not (form.in_place and form.has_row):
-            raise UnsupportedError(
-                "the model takes no padding, so that prompts of a batch would be of one length",
-                hint="generate the answers one after another, or export the model with GroupQueryAttention",
-            )
-        self._decoder, self._batch, device = decoder, batch, decoder.session.device
+    def __init__(self, decoder: CachedDecoder, rows: Sequence[BatchRow], plan_cache: Any = True) -> None:
+        """Raises :class:`UnsupportedError` for unequal prompts and a decoder whose runs take no padding."""
+        form, batch = decoder.form, len(rows)
+        self._decoder, self._rows, device = decoder, list(rows), decoder.session.device
+        self._lengths = [len(row.ids) for row in rows]
+        #: rows of padding on the left of each text
+        self._left = [0] * batch
+        if len(set(self._lengths)) > 1:
+            self._pad(form.padding)
         layout = {name: (batch, *sizes[1:]) for name, sizes in form.layout.items()}
-        self._cache = KeyValueCache(layout, device, in_place=True)
+        self._cache = KeyValueCache(layout, device, in_place=form.in_place)
         self._token = Tensor.empty((batch, 1), "int64", device)
         self._logits = Tensor.empty((batch, 1, form.vocabulary), form.logits_type, device)
+        self._choice: DeviceChoice | None = None
+        self._plan_cache = plan_cache
 
-    def generate(self, rows: Sequence[BatchRow], sampling: Sampling) -> None:
+    def _pad(self, side: str) -> None:
+        if not side:
+            raise UnsupportedError(
+                "the model takes no padding, so that prompts of a batch are of one length",
+                hint="generate the answers one after another, or export the model with GroupQueryAttention, or with "
+                "attention_mask and position_ids",
+            )
+        longest, most = max(self._lengths), self._decoder.form.max_length
+        if side == "right":
+            return
+        self._left = [longest - length for length in self._lengths]
+        wanted = max(row.count + left + length for row, left, length in zip(self._rows, self._left, self._lengths))
+        if wanted > most:
+            raise InputError(
+                f"padded to {longest:,} tokens, prompts and answers of {wanted:,} exceed the length of {most:,}",
+                hint="pass max_new_tokens, or prompts of about one length",
+            )
+
+    def generate(self, samplings: Sequence[Sampling], processors: Sequence[LogitsProcessor] = ()) -> None:
         """Take tokens until every row has ended."""
-        self._read_prompts(rows, sampling)
+        rows = self._rows
+        self._choices = TokenChoices(self._logits, self._on_device, samplings, processors, [row.ids for row in rows])
+        self._read_prompts()
         while not all(row.ended_by for row in rows):
             # a row that has ended computes its last token again and again
-            ids = np.array([row.ids[-1:] for row in rows])
-            self._run(ids, [len(row.ids) for row in rows], [0] * len(rows))
-            self._take(rows, [not row.ended_by for row in rows], sampling)
+            self._run([row.ids[-1:] for row in rows], [0] * len(rows), self._positions())
+            self._take([not row.ended_by for row in rows])
 
-    def _read_prompts(self, rows: Sequence[BatchRow], sampling: Sampling) -> None:
-        lengths = [len(row.ids) for row in rows]
-        prompts, done = [list(row.ids) for row in rows], 0
+    def _on_device(self) -> DeviceChoice:
+        self._choice = DeviceChoice(self._logits, self._plan_cache)
+        return self._choice
+
+    def _positions(self) -> list[int]:
+        """Return where each text ends; of a cache that grows, rows grow alike."""
+        if self._decoder.form.in_place:
+            return [len(row.ids) for row in self._rows]
+        return [self._cache.capacity + 1 - left for left in self._left]
+
+    def _read_prompts(self) -> None:
+        prompts = [row.ids[:1] * left + row.ids for row, left in zip(self._rows, self._left)]
+        lengths, done = [len(ids) for ids in prompts], 0
         while done < max(lengths):
             run = self._decoder.chunk(max(lengths) - done, done)
             end = done + run
             ids = [[*ids[done:end], *[ids[-1]] * (run - len(ids[done:end]))] for ids in prompts]
             last = [min(max(length - 1 - done, 0), run - 1) for length in lengths]
-            self._run(np.array(ids), [end] * len(rows), last)
-            self._take(rows, [done < length <= end for length in lengths], sampling)
+            self._run(ids, last, [end - left for left in self._left])
+            self._take([done < length <= end for length in lengths])
             done = end
 
-    def _run(self, ids: np.ndarray, ends: Sequence[int], last: Sequence[int]) -> None:
-        form, cache = self._decoder.form, self._cache
-        cache.grow(max(ends), form.limit)
-        feeds: dict[str, Any] = {IDS: ids, ENDS: np.array(ends), ROW: np.array(last), **cache.tensors}
-        targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self._logits}
-        targets |= {present: cache.tensors[name] for name, present in form.presents.items()}
-        self._decoder.session.run(list(targets), feeds, outputs=targets)
+    def _run(self, ids: Sequence[Sequence[int]], last: Sequence[int], ends: Sequence[int]) -> None:
+        small = {IDS: np.array(ids), ENDS: np.array(ends)}
+        if self._decoder.form.has_row:
+            small[ROW] = np.array(last)
+        end = max(end + left for end, left in zip(ends, self._left))
+        self._decoder.submit(small, {TOKEN: self._token, LOGITS: self._logits}, self._cache, end)
 
-    def _take(self, rows: Sequence[BatchRow], wanted: Sequence[bool], sampling: Sampling) -> None:
-        if not any(wanted):
-            return
+    def _take(self, wanted: Sequence[bool]) -> None:
         chosen = [row for row, is_wanted in enumerate(wanted) if is_wanted]
-        if sampling.is_greedy:
-            greatest = self._token.numpy()
-            for row in chosen:
-                rows[row].take(int(greatest[row, 0]))
+        if not chosen:
             return
-        logits = self._logits.numpy()
-        for row in chosen:
-            ids = rows[row].ids
-            seen = np.isin(np.arange(logits.shape[2]), ids)
-            rows[row].take(choose(logits[row, 0], seen, sampling, len(ids)))
+        greatest = [int(token) for token in self._token.numpy()[:, 0]]
+        for row, token in self._choices.next([each.ids for each in self._rows], greatest, chosen).items():
+            self._rows[row].take(token)
 
     def close(self) -> None:
         """Free the memory."""
         self._cache.dispose()
-        for tensor in (self._token, self._logits):
-            tensor.dispose()
+        for each in (self._token, self._logits):
+            each.dispose()
+        if self._choice is not None:
+            self._choice.close()

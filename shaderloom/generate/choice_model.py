@@ -42,20 +42,21 @@ class _Graph:
         return self.constant(values, np.int64)
 
     def parameter(self, index: int) -> str:
-        return self.op("Slice", "parameters", self.integers(index), self.integers(index + 1))
+        """Return a parameter of each row, [batch, 1]."""
+        return self.op("Slice", "parameters", self.integers(index), self.integers(index + 1), self.integers(1))
 
 
-def build_choice(vocabulary: int, element_type: str) -> bytes:
-    """Return the model for logits [1, 1, vocabulary] of ``element_type``.
+def build_choice(vocabulary: int, element_type: str, batch: int = 1) -> bytes:
+    """Return the model for logits [batch, 1, vocabulary] of ``element_type``; rows have parameters of their own.
 
-    Inputs besides: ``seen`` int32 [1, vocabulary], the tokens that the text has; ``last`` int64 [1, 1], the token that
-    it ends with; ``parameters`` float32 [5] and ``key`` uint32 [1] of :class:`.sampling.Sampling`; ``top_k`` int64 [1].
-    Outputs: ``token`` int64 [1, 1], and ``seen_next``.
+    Inputs besides: ``seen`` int32 [batch, vocabulary], the tokens that each text has; ``last`` int64 [batch, 1], the
+    token that it ends with; ``parameters`` float32 [batch, 5] and ``key`` uint32 [batch, 1] of
+    :class:`.sampling.Sampling`; ``top_k`` int64 [batch, 1].  Outputs: ``token`` int64 [batch, 1], and ``seen_next``.
     """
     graph = _Graph()
-    flat = graph.op("Reshape", "logits", graph.integers(1, vocabulary))
+    flat = graph.op("Reshape", "logits", graph.integers(batch, vocabulary))
     flat = graph.op("Cast", flat, to=TensorProto.FLOAT)
-    ones = graph.constant([[1]], np.int32)
+    ones = graph.constant(np.ones((batch, 1)), np.int32)
     seen = graph.op("ScatterElements", "seen", "last", ones, name="seen_next", axis=1)
     penalty = graph.parameter(4)
     zero = graph.constant(0.0)
@@ -70,15 +71,15 @@ def build_choice(vocabulary: int, element_type: str) -> bytes:
     drawn = graph.op("Where", allowed, graph.op("Add", scores, noise), graph.constant(_LOWEST))
     token = graph.op("ArgMax", drawn, axis=1, keepdims=1)
     graph.op("Where", is_open, graph.integers(-1), token, name="token")
-    return _model(graph, vocabulary, element_type)
+    return _model(graph, batch, vocabulary, element_type)
 
 
 def _threshold(graph: _Graph, scores: str, vocabulary: int) -> tuple[str, str]:
-    """Return the least score [1, 1] of a token that may be drawn, and whether the candidates do not tell it."""
+    """Return the least score [batch, 1] of a token that may be drawn, and whether the candidates do not tell it."""
     count = min(CANDIDATES, vocabulary)
     ordered = _greatest(graph, scores, vocabulary, count)
     first = graph.op("Slice", ordered, graph.integers(0), graph.integers(1), graph.integers(1))
-    top_k, top_p = graph.op("Reshape", "top_k", graph.integers(1, 1)), graph.parameter(2)
+    top_k, top_p = "top_k", graph.parameter(2)
     is_cut = graph.op("Greater", top_k, graph.integers(0))
     places = graph.constant([range(count)], np.int64)
     within = graph.op("Or", graph.op("Not", is_cut), graph.op("Less", places, top_k))
@@ -106,23 +107,24 @@ def _threshold(graph: _Graph, scores: str, vocabulary: int) -> tuple[str, str]:
 
 
 def _greatest(graph: _Graph, values: str, size: int, count: int) -> str:
-    """Return the ``count`` greatest of [1, size] in descending order."""
+    """Return the ``count`` greatest of each row of [batch, size] in descending order."""
     width = size // _GROUPS
     if width >= 2 and size > 4 * count * width:
         groups = -(-size // width)
         pads = graph.integers(0, 0, 0, groups * width - size)
         padded = graph.op("Pad", values, pads, graph.constant(_LOWEST))
-        rows = graph.op("Reshape", padded, graph.integers(groups, width))
-        best = graph.op("ReduceMax", rows, graph.integers(1), keepdims=0)
+        members = graph.op("Reshape", padded, graph.integers(0, groups, width))
+        best = graph.op("ReduceMax", members, graph.integers(2), keepdims=0)
         _, chosen = graph.op("TopK", best, graph.integers(count), outputs=2)
-        rows = graph.op("Gather", rows, chosen, axis=0)
-        return _greatest(graph, graph.op("Reshape", rows, graph.integers(1, -1)), count * width, count)
+        places = graph.op("Unsqueeze", chosen, graph.integers(2))
+        members = graph.op("GatherND", members, places, batch_dims=1)
+        return _greatest(graph, graph.op("Reshape", members, graph.integers(0, count * width)), count * width, count)
     ordered, _ = graph.op("TopK", values, graph.integers(count), outputs=2)
     return ordered
 
 
 def _gumbel(graph: _Graph, vocabulary: int) -> str:
-    """Return the noise [vocabulary] of :func:`.sampling.uniform`'s numbers."""
+    """Return the noise [batch, vocabulary] of :func:`.sampling.uniform`'s numbers."""
 
     def unsigned(value: int) -> str:
         return graph.constant(value, np.uint32)
@@ -144,17 +146,17 @@ def _gumbel(graph: _Graph, vocabulary: int) -> str:
     return graph.op("Neg", graph.op("Log", graph.op("Neg", graph.op("Log", uniform))))
 
 
-def _model(graph: _Graph, vocabulary: int, element_type: str) -> bytes:
+def _model(graph: _Graph, batch: int, vocabulary: int, element_type: str) -> bytes:
     kinds = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
     ports = {
-        "logits": (kinds[element_type], [1, 1, vocabulary]),
-        "seen": (TensorProto.INT32, [1, vocabulary]),
-        "last": (TensorProto.INT64, [1, 1]),
-        "parameters": (TensorProto.FLOAT, [5]),
-        "key": (TensorProto.UINT32, [1]),
-        "top_k": (TensorProto.INT64, [1]),
+        "logits": (kinds[element_type], [batch, 1, vocabulary]),
+        "seen": (TensorProto.INT32, [batch, vocabulary]),
+        "last": (TensorProto.INT64, [batch, 1]),
+        "parameters": (TensorProto.FLOAT, [batch, 5]),
+        "key": (TensorProto.UINT32, [batch, 1]),
+        "top_k": (TensorProto.INT64, [batch, 1]),
     }
-    results = {"token": (TensorProto.INT64, [1, 1]), "seen_next": (TensorProto.INT32, [1, vocabulary])}
+    results = {"token": (TensorProto.INT64, [batch, 1]), "seen_next": (TensorProto.INT32, [batch, vocabulary])}
     inputs, outputs = (
         [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in each.items()]
         for each in (ports, results)

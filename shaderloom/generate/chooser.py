@@ -1,4 +1,4 @@
-"""Choices of one text after another: on the device where it can be, else on the host."""
+"""Choices of the next tokens of texts: on the device where it can be, else on the host."""
 
 from __future__ import annotations
 
@@ -17,34 +17,37 @@ LogitsProcessor = Callable[[Sequence[int], np.ndarray], np.ndarray]
 
 
 class DeviceChoice:
-    """The choice on a device, for logits that a decoder writes there."""
+    """The choice on a device, for logits [batch, 1, vocabulary] that a decoder writes there."""
 
     def __init__(self, logits: Tensor, cache: Any) -> None:
+        device, (batch, _, vocabulary) = logits.device, logits.shape
         self._logits = logits
-        device, vocabulary = logits.device, logits.shape[-1]
         self._session = InferenceSession(
-            build_choice(vocabulary, logits.element_type), device=device, cache=cache, dynamic="off"
+            build_choice(vocabulary, logits.element_type, batch), device=device, cache=cache, dynamic="off"
         )
-        self._token = Tensor.empty((1, 1), "int64", device)
-        self._seen = Tensor.empty((1, vocabulary), "int32", device)
+        self._token = Tensor.empty((batch, 1), "int64", device)
+        self._seen = Tensor.empty((batch, vocabulary), "int32", device)
 
-    def begin(self, ids: Sequence[int]) -> None:
-        """Say which tokens the text has."""
-        self._seen.update(_seen(ids, self._seen.shape[1]).astype(np.int32)[None])
+    def begin(self, texts: Sequence[Sequence[int]]) -> None:
+        """Say which tokens the text of each row has."""
+        self._seen.update(np.stack([_seen(ids, self._seen.shape[1]) for ids in texts]).astype(np.int32))
 
-    def choose(self, last: int, sampling: Sampling, position: int) -> int:
-        """Return the token behind ``last``; -1 where the host must choose."""
+    def choose(self, texts: Sequence[Sequence[int]], samplings: Sequence[Sampling]) -> list[int]:
+        """Return the token behind each text, whose last token is new to it; -1 where the host must choose."""
+        most = self._seen.shape[1]
+        top_k = [[min(sampling.top_k, most) if sampling.temperature else 0] for sampling in samplings]
+        keys = [[sampling.key(len(ids))] for ids, sampling in zip(texts, samplings)]
         feeds: dict[str, Any] = {
             "logits": self._logits,
             "seen": self._seen,
-            "last": np.array([[last]]),
-            "parameters": sampling.parameters(),
-            "key": np.array([sampling.key(position)], np.uint32),
-            "top_k": np.array([min(sampling.top_k, self._seen.shape[1]) if sampling.temperature else 0]),
+            "last": np.array([ids[-1:] for ids in texts]),
+            "parameters": np.stack([sampling.parameters() for sampling in samplings]),
+            "key": np.array(keys, np.uint32),
+            "top_k": np.array(top_k),
         }
         targets: dict[str, Any] = {"token": self._token, "seen_next": self._seen}
         self._session.run(list(targets), feeds, outputs=targets)
-        return int(self._token.numpy()[0, 0])
+        return [int(token) for token in self._token.numpy()[:, 0]]
 
     def close(self) -> None:
         """Free the memory on the device."""
@@ -53,36 +56,44 @@ class DeviceChoice:
             tensor.dispose()
 
 
-class Chooser:
-    """Chooses the tokens of one answer."""
+class TokenChoices:
+    """Chooses the next tokens of several texts, one a row of logits [batch, 1, vocabulary].
+
+    ``on_device`` returns the device's choice for these logits; it is asked if there is a use for it.
+    """
 
     def __init__(
         self,
         logits: Tensor,
         on_device: Callable[[], DeviceChoice],
-        sampling: Sampling,
+        samplings: Sequence[Sampling],
         processors: Sequence[LogitsProcessor],
-        ids: Sequence[int],
+        texts: Sequence[Sequence[int]],
     ) -> None:
         self._logits = logits
-        self._sampling = sampling
+        self._samplings = tuple(samplings)
         self._processors = tuple(processors)
-        self._device = None if sampling.is_greedy or self._processors else on_device()
+        self._is_greedy = not processors and all(sampling.is_greedy for sampling in samplings)
+        self._device = None if self._is_greedy or processors else on_device()
         if self._device is not None:
-            self._device.begin(ids)
+            self._device.begin(texts)
 
-    def next(self, ids: Sequence[int], greatest: int) -> int:
-        """Return the token behind ``ids``; ``greatest`` is that of the greatest logit."""
-        if self._sampling.is_greedy and not self._processors:
-            return greatest
-        if self._device is not None:
-            token = self._device.choose(ids[-1], self._sampling, len(ids))
-            if token >= 0:
-                return token
-        logits = self._logits.numpy().reshape(-1).astype(np.float32)
+    def next(self, texts: Sequence[Sequence[int]], greatest: Sequence[int], rows: Sequence[int]) -> dict[int, int]:
+        """Return the tokens behind the texts in ``rows``; ``greatest`` are those of the greatest logits of all rows."""
+        if self._is_greedy:
+            return {row: greatest[row] for row in rows}
+        on_device = [-1] * len(texts) if self._device is None else self._device.choose(texts, self._samplings)
+        chosen = {row: on_device[row] for row in rows}
+        left = [row for row, token in chosen.items() if token < 0]
+        if left:
+            logits = self._logits.numpy()[:, 0].astype(np.float32)
+            chosen |= {row: self._on_host(texts[row], logits[row], self._samplings[row]) for row in left}
+        return chosen
+
+    def _on_host(self, ids: Sequence[int], logits: np.ndarray, sampling: Sampling) -> int:
         for processor in self._processors:
             logits = np.asarray(processor(ids, logits), np.float32).reshape(logits.shape)
-        return choose(logits, _seen(ids, logits.size), self._sampling, len(ids))
+        return choose(logits, _seen(ids, logits.size), sampling, len(ids))
 
 
 def _seen(ids: Sequence[int], vocabulary: int) -> np.ndarray:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..compiler.frontend.next_token import CAPACITY, ENDS, IDS, PAST, ROW, TOKEN
+from ..compiler.frontend.last_logits import MASK
+from ..compiler.frontend.next_token import CAPACITY, ENDS, IDS, PAST, POSITIONS, ROW, TOKEN
 from ..model.compiled import Progress
 from ..model.header import ModelHeader
 from ..model.model import Model
@@ -52,6 +54,15 @@ class DecoderForm:
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
         self.presents = cache_pairs(folder, caches, {port.name for port in header.outputs})
         self.vocabulary, self.logits_type = logits_form(header)
+        self._file = folder.model
+
+    @cached_property
+    def padding(self) -> str:
+        """The side on which prompts may be padded: "right", "left", or "" if the model takes none."""
+        if self.in_place:
+            return "right" if self.has_row else ""
+        inputs = {port.name for port in Model(self._file).header.inputs}
+        return "left" if inputs >= {MASK, POSITIONS} else ""
 
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens."""
@@ -127,15 +138,23 @@ class CachedDecoder:
             written[ROW] = [row]
         for name, numbers in written.items():
             small[name].update(np.array(numbers))
-        targets: dict[str, Any] = {TOKEN: self._token, LOGITS: self.logits}
-        if self.form.in_place:
-            cache.grow(end, self.form.limit)
-        feeds: dict[str, Any] = {**small, **cache.tensors}
-        for name, present in self.form.presents.items():
-            targets[present] = cache.tensors[name] if self.form.in_place else "gpu-buffer"
-        results: dict[str, Any] = dict(zip(targets, self.session.run(list(targets), feeds, outputs=targets)))
-        if not self.form.in_place:
-            cache.replace({name: results[present] for name, present in self.form.presents.items()}, end)
+        self.submit(small, {TOKEN: self._token, LOGITS: self.logits}, cache, end)
+
+    def submit(self, small: Mapping[str, Any], results: Mapping[str, Tensor], cache: KeyValueCache, end: int) -> None:
+        """Run a decoder once: ``small`` are its inputs besides caches, ``results`` the tensors of its other outputs.
+
+        The cache has ``end`` rows then.
+        """
+        form = self.form
+        if form.in_place:
+            cache.grow(end, form.limit)
+        targets: dict[str, Any] = dict(results)
+        for name, present in form.presents.items():
+            targets[present] = cache.tensors[name] if form.in_place else "gpu-buffer"
+        arrays = self.session.run(list(targets), {**small, **cache.tensors}, outputs=targets)
+        if not form.in_place:
+            longer: dict[str, Any] = dict(zip(targets, arrays))
+            cache.replace({name: longer[present] for name, present in form.presents.items()}, end)
 
     def close(self) -> None:
         """Free the weights and plans."""

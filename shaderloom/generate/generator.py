@@ -15,9 +15,9 @@ import numpy as np
 from ..compiler.frontend.next_token import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
-from .batch import BatchDecoder, BatchRow
+from .batch import BatchDecoder, BatchRow, unpadded
 from .chat_template import ChatTemplate, Message
-from .chooser import Chooser, DeviceChoice, LogitsProcessor
+from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
 from .decoder import CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
@@ -38,7 +38,7 @@ class _Shared:
         self.folder = folder
         self.decoder = decoder
         self.users = 1
-        self._cache = cache
+        self.cache = cache
         self._choice: DeviceChoice | None = None
 
     @cached_property
@@ -55,7 +55,7 @@ class _Shared:
 
     def choice(self) -> DeviceChoice:
         if self._choice is None:
-            self._choice = DeviceChoice(self.decoder.logits, self._cache)
+            self._choice = DeviceChoice(self.decoder.logits, self.cache)
         return self._choice
 
     def close(self) -> None:
@@ -224,31 +224,39 @@ class Generator:
         self,
         prompts: Sequence[Prompt],
         *,
+        attention_mask: Sequence[Sequence[int]] | None = None,
         max_new_tokens: int | None = None,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         stop: str | Sequence[str] = (),
+        processors: Sequence[LogitsProcessor] = (),
         **sampling: Any,
     ) -> list[Generation]:
         """Return answers to several prompts, computed together: the ones of :meth:`generate` with these arguments.
 
-        They have a cache of their own, whose memory is freed behind them.  What is drawn is drawn on the host.  Raises
-        :class:`UnsupportedError` for a decoder that takes no padding, or has an encoder.
+        ``attention_mask``
+            for prompts of token ids that are padded to one length, on either side: 0 where one is padding.
+        ``seed``
+            of all rows, or one for each; None: another for each.
+
+        They have a cache of their own, whose memory is freed behind them.  Raises :class:`UnsupportedError` for a
+        decoder with an encoder, and for prompts of unequal length if the model takes no padding.
         """
         decoder, folder = self._shared.decoder, self._shared.folder
         if isinstance(decoder, EncodedDecoder):
             raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
-        chosen = Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling)
+        texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
+        samplings = [Sampling(seed=each, **sampling) for each in _seeds(seed, len(texts))]
         rows = []
-        for ids in [self.encode(prompt) for prompt in prompts]:
+        for ids in texts:
             words = TextStream(self._shared.tokenizer, ids) if folder.tokenizer.is_file() else None
             rows.append(BatchRow(ids, self._checked_count(ids, max_new_tokens), folder.ends, words, StopTexts(stop)))
         if rows:
-            batch = BatchDecoder(decoder, len(rows))
+            batch = BatchDecoder(decoder, rows, self._shared.cache)
             try:
-                batch.generate(rows, chosen)
+                batch.generate(samplings, processors)
             finally:
                 batch.close()
-        return [_finished(row, chosen.seed) for row in rows]
+        return [_finished(row, chosen.seed) for row, chosen in zip(rows, samplings)]
 
     def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
         """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
@@ -299,7 +307,7 @@ class Generator:
         tokens: list[int],
     ) -> Pieces:
         shared = self._shared
-        chooser = Chooser(shared.decoder.logits, shared.choice, sampling, processors, ids)
+        choices = TokenChoices(shared.decoder.logits, shared.choice, [sampling], processors, [ids])
         words = TextStream(shared.tokenizer, ids) if shared.folder.tokenizer.is_file() else None
         begun = time.perf_counter()
         if encoded is not None:
@@ -308,7 +316,7 @@ class Generator:
         self.rewind(statistics.reused_tokens)
         text = list(ids)
         while True:
-            token = chooser.next(text, self._read(text[len(self._ids) :]))
+            token = choices.next([text], [self._read(text[len(self._ids) :])], [0])[0]
             now = time.perf_counter()
             if not tokens:
                 statistics.first_token_seconds = now - begun
@@ -376,6 +384,17 @@ class Generator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int]:
+    """Return a seed for each row."""
+    if seed is None:
+        return [secrets.randbits(32) for _ in range(count)]
+    if isinstance(seed, int):
+        return [seed] * count
+    if len(seed) != count:
+        raise InputError(f"seed is an integer, or one for each of the {count} prompts, not {len(seed)}")
+    return seed
 
 
 def _finished(row: BatchRow, seed: int) -> Generation:

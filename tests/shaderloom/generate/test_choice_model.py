@@ -40,13 +40,33 @@ def test_device_and_host_choose_alike(each_device: Any, vocabulary: int, dtype: 
             logits.update(row[None, None])
             ids = rng.integers(0, vocabulary, 20).tolist()
             sampling = Sampling(**parameters, seed=seed << 33)
-            choice.begin(ids[:-1])
-            chosen = choice.choose(ids[-1], sampling, 20)
+            choice.begin([ids[:-1]])
+            (chosen,) = choice.choose([ids], [sampling])
             seen = np.isin(np.arange(vocabulary), ids)
             if always or vocabulary <= 64:
                 assert chosen == choose(row, seen, sampling, 20)
             else:
                 assert chosen == -1
+    choice.close()
+
+
+@pytest.mark.parametrize("vocabulary", [300, pytest.param(33001, marks=pytest.mark.slow)])
+def test_rows_are_chosen_by_parameters_of_their_own(each_device: Any, vocabulary: int):
+    """All cases in one batch, over texts of other lengths, twice: the second time with what the device remembers."""
+    rng = np.random.default_rng(vocabulary + 1)
+    numbers = (rng.standard_normal((len(CASES), 1, vocabulary)) * 3).astype(np.float32)
+    logits = Tensor.from_numpy(numbers, each_device)
+    choice = DeviceChoice(logits, False)
+    samplings = [Sampling(**parameters, seed=row) for row, (parameters, _) in enumerate(CASES)]
+    texts = [rng.integers(0, vocabulary, 3 + row).tolist() for row in range(len(CASES))]
+    choice.begin([ids[:-1] for ids in texts])
+    for _ in range(2):
+        chosen = choice.choose(texts, samplings)
+        for row, (_, always) in enumerate(CASES):
+            seen = np.isin(np.arange(vocabulary), texts[row])
+            wanted = choose(numbers[row, 0], seen, samplings[row], len(texts[row]))
+            assert chosen[row] == (wanted if always else -1)
+            texts[row].append(wanted)
     choice.close()
 
 

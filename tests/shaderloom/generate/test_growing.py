@@ -16,7 +16,7 @@ import onnx.parser
 import pytest
 
 from shaderloom import Generator
-from shaderloom.runtime.plan.errors import ModelError, UnsupportedError
+from shaderloom.runtime.plan.errors import InputError, ModelError, UnsupportedError
 
 TOKENS, SIZE, END = 60, 8, 1
 #: One head of attention; scores of later keys and of masked ones are low
@@ -36,7 +36,10 @@ g (int64[batch, s] input_ids, int64[batch, total] attention_mask, int64[batch, s
   shape = Shape(attention_mask)
   total = Gather(shape, scalar_one)
   keys = Range(scalar_zero, total, scalar_one)
-  rows = Unsqueeze(position_ids, last)
+  past_shape = Shape(past_key)
+  past_rows = Gather(past_shape, two)
+  queries = Slice(keys, past_rows, huge, zero)
+  rows = Unsqueeze(queries, last)
   allowed = LessOrEqual(keys, rows)
   valid = Cast<to = 9>(attention_mask)
   valid_rows = Unsqueeze(valid, one)
@@ -51,6 +54,14 @@ g (int64[batch, s] input_ids, int64[batch, total] attention_mask, int64[batch, s
   logits = MatMul(h, head)
 }"""
 
+#: Positions that the model counts itself
+OWN_POSITIONS = """counted = CumSum(attention_mask, scalar_one)
+  all_positions = Sub(counted, one)
+  ids_shape = Shape(input_ids)
+  ids_count = Gather(ids_shape, one)
+  ids_start = Neg(ids_count)
+  position_ids = Slice(all_positions, ids_start, huge, one)
+  tokens = """
 
 #: Names that the text form of ONNX cannot have
 NAMES = {f"past_{part}": f"past_key_values.0.{part}" for part in ("key", "value")}
@@ -61,8 +72,8 @@ def values(*shape: int) -> np.ndarray:
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
-def model() -> onnx.ModelProto:
-    decoder = onnx.parser.parse_model(DECODER)
+def model(text: str = DECODER) -> onnx.ModelProto:
+    decoder = onnx.parser.parse_model(text)
     arrays = {
         "table": values(TOKENS, SIZE),
         "position_table": values(600, SIZE) * 0.5,
@@ -70,6 +81,9 @@ def model() -> onnx.ModelProto:
         "head": values(16, TOKENS),
         "one": np.array([1]),
         "last": np.array([-1]),
+        "two": np.array([2]),
+        "zero": np.array([0]),
+        "huge": np.array([1 << 40]),
         "scalar_one": np.array(1),
         "scalar_zero": np.array(0),
         "low": np.float32(-1e9),
@@ -146,9 +160,31 @@ def test_draws_without_a_tokenizer(growing: Generator):
     assert growing.generate(drawn(5), **options).tokens == result.tokens
 
 
-def test_a_batch_needs_padding(growing: Generator):
-    with pytest.raises(UnsupportedError, match="no padding"):
-        growing.generate_batch([drawn(2), drawn(3)])
+@pytest.mark.parametrize("lengths", [(3, 20, 1), (5, 5)])
+def test_batches_are_padded_on_the_left(growing: Generator, lengths: tuple[int, ...]):
+    prompts = [drawn(length) for length in lengths]
+    for options in ({}, {"temperature": 2.0, "seed": 7}):
+        single = [growing.generate(ids, max_new_tokens=7, stream=False, **options).tokens for ids in prompts]
+        batch = growing.generate_batch(prompts, max_new_tokens=7, **options)
+        assert [each.tokens for each in batch] == single
+        assert options or single == [reference(ids, 7) for ids in prompts]
+
+
+def test_a_batch_that_is_too_long_with_its_padding(growing: Generator):
+    with pytest.raises(InputError, match="padded"):
+        growing.generate_batch([drawn(200), drawn(3)])
+
+
+def test_a_model_that_takes_no_padding(optimum_folder: Path, tmp_path: Path, device: Any):
+    """Its prompts may be of one length."""
+    fixed = model(DECODER.replace(", int64[batch, s] position_ids", "").replace("tokens = ", OWN_POSITIONS, 1))
+    onnx.save(fixed, tmp_path / "model.onnx")
+    (tmp_path / "config.json").symlink_to(optimum_folder / "config.json")
+    with Generator(tmp_path, device=device, cache=False) as generator:
+        batch = generator.generate_batch([drawn(9), drawn(9)[::-1]], max_new_tokens=4)
+        assert [each.tokens for each in batch] == [reference(ids, 4) for ids in (drawn(9), drawn(9)[::-1])]
+        with pytest.raises(UnsupportedError, match="no padding"):
+            generator.generate_batch([drawn(2), drawn(3)])
 
 
 def test_caches_that_no_output_continues(optimum_folder: Path, tmp_path: Path, device: Any):
