@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..notices import SoftwareAdapterWarning
 from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
 from . import (
@@ -94,7 +95,12 @@ app.add_typer(cache.app, name="cache")
 
 def main() -> None:
     """Run the command line program."""
-    warnings.showwarning = _print_warning  # type: ignore[assignment]  # its other parameters are not needed
+    notes: list[str] = []
+
+    def show(message: Warning | str, *_: Any) -> None:
+        (notes.append if isinstance(message, SoftwareAdapterWarning) else _print_warning)(str(message))
+
+    warnings.showwarning = show  # type: ignore[assignment]  # its other parameters are not needed
     status: Any = 0
     try:
         app()
@@ -110,6 +116,8 @@ def main() -> None:
         if not status and not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
             echo(f"error: {refused_by_system(error)}", err=True)
         status = status or 1
+    for note in () if status else notes:  # after the result, and not beside an error
+        _print_warning(note)
     if status == INTERRUPTED and is_compiling():
         sys.stderr.flush()
         os._exit(INTERRUPTED)  # a driver in the middle of a shader may take ten seconds, and nothing is left to save
@@ -117,6 +125,6 @@ def main() -> None:
         sys.exit(status)
 
 
-def _print_warning(message: Warning | str, *_: Any) -> None:
+def _print_warning(message: str) -> None:
     """Print a warning on one line, formatted like an error; its source location means nothing to a user."""
-    echo("warning: " + " ".join(speak_of_options(str(message)).split()), err=True)
+    echo("warning: " + " ".join(speak_of_options(message).split()), err=True)

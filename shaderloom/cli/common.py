@@ -15,6 +15,7 @@ from .terminal import echo_json
 _SPOKEN = {
     "providers=['wgpu', 'cpu']": "--providers wgpu,cpu",
     "providers=['cpu']": "--providers cpu",
+    "providers=['CPUExecutionProvider']": "--providers CPUExecutionProvider",
     "limits={...}": "--limits NAME=SIZE",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
     DECLARED: "--input gives the values of an input, --shape its shape",
