@@ -52,13 +52,20 @@ def node_name(value: Value) -> str:
 
 def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Run a float32 graph with numpy; return the largest finite magnitude of its values in memory, by node."""
-    measured: dict[str, float] = {}
+    magnitudes: dict[str, float] = {}
+    run_measured(graph, fusion, feeds, magnitudes)
+    return magnitudes
+
+
+def run_measured(
+    graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray], magnitudes: dict[str, float]
+) -> list[np.ndarray]:
+    """Return the outputs of a float32 graph by numpy; raise ``magnitudes`` to those of its values, by node."""
     stored = {group.output for group in fusion.groups if not group.constant and group.output.dtype is FLOAT32}
 
     def observe(value: Value, array: np.ndarray) -> None:
         if value in stored:
             node = node_name(value)
-            measured[node] = max(measured.get(node, 0.0), array_range(array).magnitude)
+            magnitudes[node] = max(magnitudes.get(node, 0.0), array_range(array).magnitude)
 
-    run_graph(graph, feeds, on_value=observe)
-    return measured
+    return run_graph(graph, feeds, on_value=observe)

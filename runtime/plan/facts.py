@@ -117,6 +117,11 @@ class ValueFacts:
     is_integral: bool = False  #: a floating-point value that was computed from integers alone
     overflow: tuple[bool, bool] = (False, False)  #: constants may carry it beyond float16's range: below it, above it
 
+    def joined(self, other: ValueFacts) -> ValueFacts:
+        """Return what may hold of a value that is either of two."""
+        below, above = (one or two for one, two in zip(self.overflow, other.overflow))
+        return ValueFacts(self.is_wide or other.is_wide, self.is_integral or other.is_integral, (below, above))
+
     def __str__(self) -> str:
         """Return what is unusual, for keys; "" if nothing is."""
         flags = {

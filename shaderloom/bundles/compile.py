@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from ..model.feeds import Dynamic, ShapeKey, complete_shapes, shape_key
 from ..model.header import ModelHeader, node_arg
 from ..model.model import Model
 from ..model.random_inputs import random_array
+from ..notices import notify
 from ..runtime.bundle.format import web_limit
 from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.signing import Key, read_private_key
@@ -30,6 +30,7 @@ from ..runtime.plan.size_range import SizeRange, read_ranges
 from ..version import __version__
 
 if TYPE_CHECKING:
+    from ..compiler.compilation import Compilation
     from ..compiler.options import Limits
     from ..compiler.passes.lowering import CompilationUnit
 
@@ -48,6 +49,12 @@ NATIVE = DeviceProfile(
 
 #: The way out where a limit of the target is too small
 _RAISE = "compile for smaller shapes, or for devices that allow more: limits={...}, or another target"
+
+#: Said of stages in half precision that no run on the host has reached, with the inputs that were given
+_UNMEASURED = (
+    "no run of the given inputs reaches some stages of the program: they stay in full precision, since what they reach "
+    "is not known"
+)
 
 TARGETS = ("web", "web-software", "native", "this-device")
 
@@ -116,17 +123,16 @@ def compile_bundle(
         variants = _variants(opened, shapes)
         measures = opened.calibration is not None and (opened.options.half or bool(sample_inputs))
         feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or measures else []
+        declared = read_ranges(ranges or {})
         if measures:
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
             for variant, values in zip(variants, feeds, strict=True):
-                for profile in profiles:
-                    with suppress(NotKnownError):  # of several stages nothing is measured: none is in half precision
-                        opened.calibrate_on_host(variant.shapes, profile, values, variant.key)
+                _calibrate(opened, variant, profiles, declared, values)
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(Path(path), as_zip=as_zip, sign_key=private_key, progress=report) as writer:
             bundled = _Bundled(opened, compiled_for, writer, software=software, report=report)
-            keys = [bundled.add(variant, read_ranges(ranges or {})) for variant in variants]
+            keys = [bundled.add(variant, declared) for variant in variants]
             if sample:
                 _add_samples(opened, variants, keys, writer, feeds, device, report)
             return writer.finish(**_facts(opened, bundled.plans, compiled_for, target))
@@ -170,6 +176,46 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
     return variants
 
 
+def _calibrate(
+    model: Model,
+    variant: _Variant,
+    profiles: Sequence[DeviceProfile],
+    ranges: Mapping[str, SizeRange],
+    feeds: Mapping[str, np.ndarray],
+) -> None:
+    """Measure with numpy what the tensors of a variant reach on ``feeds``, those of the kernels for each profile.
+
+    Raises :class:`InputError` for feeds that leave the ranges of a program.
+    """
+    try:
+        for profile in profiles:
+            model.calibrate_on_host(variant.shapes, profile, feeds, variant.key)
+        return
+    except (NotKnownError, UnsupportedError):
+        from ..compiler.driver import compile_unit
+        from .program_calibration import HostStages, Unit, explore
+        from .program_compile import ProgramCompiler
+
+    units: dict[str, Unit] = {}
+    compilations = [model.compilation(profile, model.options.reference) for profile in profiles]
+
+    def compile_stage(unit: Unit, limits: Limits) -> tuple[Plan, Plan | None]:
+        plan = compile_unit(unit(), replace(compilations[0], limits=limits)).plan
+        units[plan.key] = unit
+        return plan, None
+
+    program = ProgramCompiler(model, variant.key, variant.shapes, ranges).compile(compile_stage)
+    stages = HostStages(units, compilations)
+    try:
+        explore(program, stages, feeds)
+    except InputError as error:
+        error.hint = error.hint or "give inputs that the model takes: they show what halves must hold"
+        raise
+    if model.options.half or stages.declares_halves:
+        assert model.calibration is not None, "the model has halves whose ranges are measured"
+        model.calibration.add(stages.magnitudes)
+
+
 class _Bundled:
     """The plans that are compiled into a bundle, for one target.
 
@@ -194,7 +240,7 @@ class _Bundled:
         model, key = self._model, variant.key
         self._report(f"compiling for {key}", 0, 0)
         try:
-            plan, software = self._compile(lambda: model.unit(variant.shapes, key), model.limits)
+            plan, software = self._compile(lambda: model.unit(variant.shapes, key), model.limits, is_stage=False)
         except (NotKnownError, UnsupportedError):
             from .program_compile import ProgramCompiler
 
@@ -209,24 +255,52 @@ class _Bundled:
         self.plans += [plan] if software is None or software is plan else [plan, software]
         return plan.key
 
-    def _compile(self, unit: Callable[[], CompilationUnit], limits: Limits) -> tuple[Plan, Plan | None]:
+    def _compile(
+        self, unit: Callable[[], CompilationUnit], limits: Limits, *, is_stage: bool = True
+    ) -> tuple[Plan, Plan | None]:
         """Return the plan of a unit, of which each call of ``unit`` gives a new one, and that for software adapters."""
-        plan = self._compile_for(self._profile, unit(), limits)
-        if self._profile.is_software:
-            return plan, plan
-        return plan, self._compile_for(replace(self._profile, kind="cpu"), unit(), limits) if self._software else None
+        profiles = [self._profile]
+        if self._software and not self._profile.is_software:
+            profiles.append(replace(self._profile, kind="cpu"))
+        unmeasured = is_stage and any(self._is_unmeasured(profile, unit(), limits) for profile in profiles)
+        options = self._model.options.reference if unmeasured else None
+        plan, *others = (self._compile_for(profile, unit(), limits, options) for profile in profiles)
+        return plan, plan if self._profile.is_software else others[0] if others else None
 
-    def _compile_for(self, profile: DeviceProfile, unit: CompilationUnit, limits: Limits) -> Plan:
+    def _compile_for(
+        self, profile: DeviceProfile, unit: CompilationUnit, limits: Limits, options: Mapping[str, Any] | None
+    ) -> Plan:
         from ..compiler.driver import compile_unit
 
-        compilation = replace(self._model.compilation(profile), keep_weight=self._writer.add_weight, limits=limits)
         try:
-            plan = compile_unit(unit, compilation).plan
+            plan = compile_unit(unit, self._compilation(profile, limits, options)).plan
             check_limits(plan, profile)
         except DeviceLimitError as error:
             error.hint = error.hint or _RAISE
             raise
         return plan
+
+    def _compilation(
+        self, profile: DeviceProfile, limits: Limits, options: Mapping[str, Any] | None = None
+    ) -> Compilation:
+        """Return the context of a compilation whose weights the bundle gets."""
+        compilation = self._model.compilation(profile, options)
+        return replace(compilation, keep_weight=self._writer.add_weight, limits=limits)
+
+    def _is_unmeasured(self, profile: DeviceProfile, unit: CompilationUnit, limits: Limits) -> bool:
+        """Return whether a stage would store as halves what no run on the host has shown to fit."""
+        calibration = self._model.calibration
+        if calibration is None or not self._model.options.half:
+            return False
+        from ..compiler.driver import compile_unit
+        from ..compiler.passes.pipeline import LOWERED
+
+        storage = compile_unit(unit, self._compilation(profile, limits), until=LOWERED).storage
+        assert storage is not None, "the model is in half precision"
+        is_unmeasured = not calibration.covers(storage.facts.measured)
+        if is_unmeasured:
+            notify(_UNMEASURED, once="unmeasured stages of a bundle")
+        return is_unmeasured
 
 
 def _sample_feeds(

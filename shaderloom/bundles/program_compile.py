@@ -17,6 +17,7 @@ import numpy as np
 from ..compiler.ir.graph import Value
 from ..compiler.options import DEFAULT_LIMITS, Limits
 from ..compiler.passes.lowering import CompilationUnit
+from ..compiler.staging.control_dependence import deciding_names
 from ..compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
 from ..compiler.staging.program_graph import PendingNode, make_node
 from ..compiler.symbolic import polynomial as ix
@@ -76,10 +77,6 @@ class ProgramCompiler:
     def __init__(
         self, model: Model, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], ranges: Mapping[str, SizeRange]
     ) -> None:
-        if model.options.half:
-            raise UnsupportedError(
-                "a model that runs in several stages is stored in full precision", hint="leave out the precision"
-            )
         self._program = ProgramModel(model)
         self._key = key
         self._bound = model.bind(shapes, key)
@@ -188,7 +185,11 @@ class ProgramCompiler:
             raise InternalError(f"nothing can run {reached.pending[0].origin}")
         if item.node.op == "Loop" and item.inputs[0] in values and values[item.inputs[0]].static_value is None:
             return self._decided(state, values, reached, item.inputs[0])
-        loop = ProgramLoop(item, self._program.scope.constants, values)
+        deciding = frozenset[str]()
+        if self._program.half:
+            following = [other for other in state.pending if other is not item]
+            deciding = frozenset(deciding_names(following, state.block.control))
+        loop = ProgramLoop(item, self._program.scope.constants, values, deciding)
         steps, values = self._stored(state.block, values, loop.unstored)
         return (*steps, *self._iterated(state, values, item, loop))
 
@@ -355,10 +356,11 @@ class ProgramCompiler:
         if not outputs:
             return [], behind, following
         rows = self._size_inputs(reached)
+        crossing = {name for name in outputs if name not in results and following[name].static_value is None}
 
         def unit() -> CompilationUnit:
             again = self._advance(state, values, refused, set(waiting), rows)
-            interface = constraints(self._program, state.block, again, outputs, ())
+            interface = constraints(self._program, state.block, again, outputs, crossing)
             nodes = [item.node for item in again.done]
             symbols = tuple(self._symbol(name) for name in sorted(_symbols_of(again)))
             return CompilationUnit(lambda _: again.finish(outputs), nodes, symbols, interface)
@@ -412,7 +414,7 @@ def _is_alias(item: PendingNode, values: Values) -> bool:
     if not item.synthetic or item.node.op != "Identity" or len(item.outputs) != 1:
         return False
     value = values.get(item.inputs[0])
-    return value is not None and value.static_value is None
+    return value is not None and value.static_value is None and not value.facts.is_wide
 
 
 def _is_integer_view(item: PendingNode, values: Mapping[str, Value]) -> bool:

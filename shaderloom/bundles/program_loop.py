@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from ..compiler.binding.loop_unrolling import body_of
 from ..compiler.ir.constants import TensorSource
+from ..compiler.staging.control_dependence import deciding_results
 from ..compiler.staging.partial_compile import StageInput
 from ..compiler.staging.program_graph import PendingNode, ProgramScope
 from ..compiler.symbolic import polynomial as ix
@@ -17,6 +18,7 @@ from ..execution.program.state import Block
 from ..runtime.bundle.program import CarriedValue, IterateStep, StackedValue, Step
 from ..runtime.plan.dtypes import BOOL, INT64
 from ..runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
+from ..runtime.plan.facts import ValueFacts
 from ..runtime.plan.plan import MOST_ITERATIONS
 from ..runtime.plan.size_range import SizeRange
 from .program_scan import ScanForm
@@ -31,10 +33,16 @@ class ProgramLoop:
     ``unstored`` has the names under which initial values are stored that no step has computed; ``block`` is the body,
     and ``behind`` are nodes that follow the loop.  Raises :class:`UnsupportedError` for a loop whose first condition is
     a constant false, and for a Scan of a batch.
+
+    ``deciding`` are the names on which later control decisions depend.
     """
 
     def __init__(
-        self, item: PendingNode, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]
+        self,
+        item: PendingNode,
+        constants: Mapping[str, TensorSource],
+        values: Mapping[str, StageInput],
+        deciding: Collection[str] = (),
     ) -> None:
         self._item = item
         graph = body_of(item.node)
@@ -44,6 +52,7 @@ class ProgramLoop:
         outputs = tuple(dict.fromkeys(self._outputs))
         self.behind: list[PendingNode] = []
         self._growing: dict[tuple[int, int], str] = {}  #: symbols by position of what is carried, and axis
+        self._facts: dict[str, ValueFacts] = {}  #: of what is carried, in any iteration
         self._is_on: str | None = None  #: the body's input that is true in each iteration
         self._going: str | None = None
         self._condition: str | None = None
@@ -52,11 +61,14 @@ class ProgramLoop:
             self._read_loop(constants, values)
         else:
             nodes = [*self._read_scan(values), *nodes]
-        self.block = Block(self._scope.prefix, tuple(nodes), outputs)
+        control = {own for own, name in zip(self._outputs, item.outputs) if name in deciding}
+        control |= set() if self._going is None else {self._going}
+        in_control = deciding_results(nodes, self._inputs, self._outputs, control)
+        self.block = Block(self._scope.prefix, tuple(nodes), outputs, in_control)
         self.unstored = {
             name: f"{self._scope.prefix}{name} first"
             for name in self._initial
-            if name not in values or values[name].static_value is not None
+            if name not in values or values[name].static_value is not None or values[name].facts.is_wide
         }
 
     def _read_loop(self, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]) -> None:
@@ -157,17 +169,18 @@ class ProgramLoop:
                 size if symbol is None else dimension(symbol, *ranges[symbol])
                 for size, symbol in zip(value.shape, symbols)
             )
-            carried[name] = StageInput(value.dtype, shape, facts=value.facts)
+            carried[name] = StageInput(value.dtype, shape, facts=self._facts.get(name, value.facts))
         return {**values, **numbers, **carried}
 
     def check(self, inside: Mapping[str, StageInput], ends: Sequence[Mapping[str, StageInput]]) -> bool:
         """Check the body's results where it ends, for each of its branches.
 
-        Returns False where sizes change that were taken to be the same in each iteration: they have symbols from then
-        on, with which the body is compiled again.  Raises :class:`UnsupportedError` for a carried value of another type
-        or rank than it began with, and for rows that cannot be stacked by copies.
+        Returns False where sizes change that were taken to be the same in each iteration, or what is known of values:
+        from then on they have symbols, and facts that hold in all iterations, with which the body is compiled again.
+        Raises :class:`UnsupportedError` for a carried value of another type or rank than it began with, and for rows
+        that cannot be stacked by copies.
         """
-        before = len(self._growing)
+        before = len(self._growing), dict(self._facts)
         origin = self._item.origin
         for end in ends:
             for position, (name, result) in enumerate(zip(self._inputs, self._outputs)):
@@ -179,7 +192,10 @@ class ProgramLoop:
                         tensor=result,
                     )
                 self._note_growth(position, carried.shape, following.shape)
-        if len(self._growing) > before:
+                facts = self._facts.get(name, carried.facts).joined(following.facts)
+                if facts != carried.facts:
+                    self._facts[name] = facts
+        if (len(self._growing), self._facts) != before:
             return False
         for end in ends:
             for row in self._rows:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -33,11 +33,39 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dimension import evaluate
 from ..runtime.plan.dtypes import BY_NAME
 from ..runtime.plan.errors import InputError, InternalError, LimitError
-from ..runtime.plan.plan import MOST_WORK, Plan, Port, dispatch_count
+from ..runtime.plan.plan import MOST_WORK, Plan, Port
 from .plans import BundlePlans
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
+
+
+class Stage(Protocol):
+    """One stage of a program, where it runs."""
+
+    def dispatches(self, sizes: Mapping[str, int]) -> int:
+        """Return how many dispatches a run has for sizes of the symbols."""
+        ...
+
+    def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
+        """Add what the stage computes to the values."""
+        ...
+
+
+class Stages(Protocol):
+    """Where the stages of a program run, and what its loops stack is."""
+
+    def stage(self, step: StageStep, locations: Mapping[str, str | None]) -> Stage:
+        """Return a stage whose outputs go to these locations."""
+        ...
+
+    def stack(self, rows: Sequence[RuntimeValue], stacked: StackedValue, sizes: Mapping[str, int]) -> RuntimeValue:
+        """Return the rows of a loop's iterations along a new first axis; they have the type that ``stacked`` says."""
+        ...
+
+    def require_room(self, step: IterateStep, sizes: Mapping[str, int], iterations: int) -> None:
+        """Raise :class:`LimitError` if what the loop stacks in so many iterations is more than may be allocated."""
+        ...
 
 
 class BundleProgram:
@@ -61,14 +89,9 @@ class BundleProgram:
         with self._lock:
             program = self._source.program({name: feed.shape for name, feed in feeds.items()})
             env: Env = {name: RuntimeValue(value, "caller") for name, value in feeds.items()}
-            sizes = {
-                dim: size
-                for name, dims in program.shapes.items()
-                for dim, size in zip(dims, feeds[name].shape)
-                if isinstance(dim, str)
-            }
+            sizes = fed_sizes(program, {name: feed.shape for name, feed in feeds.items()})
             direct = _apart(targets, feeds.values())
-            _ProgramRun(self, program, direct, record, sizes).run(program.steps, env, targets)
+            ProgramRun(self, program, direct, record, sizes).run(program.steps, env, targets)
             return {name: deliver(name, env[name], target, self._resources.device) for name, target in targets.items()}
 
     def stage(self, step: StageStep, locations: Mapping[str, str | None]) -> PlanStep:
@@ -82,20 +105,17 @@ class BundleProgram:
         return present
 
     def stack(self, rows: Sequence[RuntimeValue], stacked: StackedValue, sizes: Mapping[str, int]) -> RuntimeValue:
-        """Return the rows of a loop's iterations along a new first axis; they have the type that ``stacked`` says."""
+        """See :class:`Stages`."""
         resources = self._resources
-        if not rows:
-            shape = (0, *(evaluate(size, sizes) for size in stacked.shape))
-            return RuntimeValue(np.empty(shape, BY_NAME[stacked.dtype].numpy), "compiler")
         if all(row.tensor is None for row in rows):
-            return RuntimeValue(np.stack([row.host for row in rows]), "compiler")
+            return stack_on_host(rows, stacked, sizes)
         tensors = [
             row.tensor if row.tensor is not None else Tensor.from_numpy(row.host, resources.device) for row in rows
         ]
         return RuntimeValue(stack(tensors, resources.device, resources.account), "wgpu")
 
     def require_room(self, step: IterateStep, sizes: Mapping[str, int], iterations: int) -> None:
-        """Raise :class:`LimitError` if what the loop stacks in so many iterations is more than may be allocated."""
+        """See :class:`Stages`."""
         account, total = self._resources.account, 0
         largest = self._resources.device.profile.limit("max-buffer-size")
         for stacked in step.stacked:
@@ -127,22 +147,22 @@ class BundleProgram:
             self._stages.clear()
 
 
-class _ProgramRun:
+class ProgramRun:
     """One run of a program.  ``sizes`` has those of the symbols that are known."""
 
     def __init__(
         self,
-        programs: BundleProgram,
+        stages: Stages,
         program: ProgramRecord,
         targets: Mapping[str, Target],
         record: RunRecord,
         sizes: dict[str, int],
     ) -> None:
-        self._programs = programs
+        self._stages = stages
         self._program = program
         self._targets = targets
         self._record = record
-        self._sizes = sizes
+        self.sizes = sizes
         self._uses: dict[int, _Uses] = {}  #: by the identity of the steps of a block
         self._work = 0  #: steps and dispatches so far
         self._depth = 0  #: loops around the step that runs
@@ -168,35 +188,41 @@ class _ProgramRun:
             elif isinstance(step, RefuseStep):
                 raise InputError(step.reason)
             else:
-                self.run(step.then if self._is_true(step.condition, env) else step.otherwise, env, results, decisive)
+                self.branch(step, self._is_true(step.condition, env), env, results, decisive)
             for name in use.last[position]:
                 env.pop(name, None)
+
+    def branch(
+        self, step: BranchStep, taken: bool, env: Env, results: Collection[str], decisive: Collection[str]
+    ) -> None:
+        """Run the side of a branch that its condition takes."""
+        self.run(step.then if taken else step.otherwise, env, results, decisive)
 
     def _is_true(self, name: str, env: Env) -> bool:
         return bool(np.asarray(read(env, name, self._record)).reshape(-1)[0])
 
     def _run_stage(self, step: StageStep, env: Env, locations: Mapping[str, str | None]) -> None:
         for port, symbol in step.sizes.items():
-            env[port] = RuntimeValue(np.empty((self._sizes[symbol], 0), np.uint8), "caller")
-        stage = self._programs.stage(step, locations)
-        self._count(dispatch_count(stage.executor.plan.commands, self._sizes), step)
+            env[port] = RuntimeValue(np.empty((self.sizes[symbol], 0), np.uint8), "caller")
+        stage = self._stages.stage(step, locations)
+        self._count(stage.dispatches(self.sizes), step)
         stage.run(env, self._targets if self._depth == 0 else {}, self._record)
 
     def _run_loop(self, step: IterateStep, env: Env) -> None:
         """Run the iterations of a loop, whose carried values and rows stay on the device."""
-        count = None if step.count is None else evaluate(step.count, self._sizes)
+        count = None if step.count is None else evaluate(step.count, self.sizes)
         carried = [env[each.initial] for each in step.carried]
         rows: list[list[RuntimeValue]] = [[] for _ in step.stacked]
         results = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
         decisive = {step.going} if step.going is not None else set()
         if count is not None and step.condition is None and step.going is None:
-            self._programs.require_room(step, self._sizes, count)
+            self._stages.require_room(step, self.sizes, count)
         going, iteration = step.condition is None or self._is_true(step.condition, env), 0
         self._set_sizes(step, carried)
         self._depth += 1
         while going and (count is None or iteration < count):
             self._count(1, step)
-            self._programs.require_room(step, self._sizes, iteration + 1)
+            self._stages.require_room(step, self.sizes, iteration + 1)
             if step.symbol is not None:
                 self._set(step.symbol, iteration + 1, step.symbol, is_final=False)
             inner = dict(env)
@@ -214,7 +240,7 @@ class _ProgramRun:
             self._set(step.symbol, iteration, step.symbol)
         env.update((each.result, value) for each, value in zip(step.carried, carried) if each.result is not None)
         for row, stacked in zip(rows, step.stacked):
-            env[stacked.result] = self._programs.stack(row, stacked, self._sizes)
+            env[stacked.result] = self._stages.stack(row, stacked, self.sizes)
 
     def _set_sizes(self, step: IterateStep, values: Sequence[RuntimeValue]) -> None:
         """Set the symbols of what a loop carries to the sizes that it has now."""
@@ -244,7 +270,25 @@ class _ProgramRun:
                 tensor=value,
                 hint=f"compile it with --range '{symbol}=LOW:HIGH'",
             )
-        self._sizes[symbol] = size
+        self.sizes[symbol] = size
+
+
+def fed_sizes(program: ProgramRecord, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the sizes of the dynamic dimensions of a program's inputs, which have these shapes."""
+    return {
+        dim: size
+        for name, dims in program.shapes.items()
+        for dim, size in zip(dims, shapes[name])
+        if isinstance(dim, str)
+    }
+
+
+def stack_on_host(rows: Sequence[RuntimeValue], stacked: StackedValue, sizes: Mapping[str, int]) -> RuntimeValue:
+    """Return rows that are on the host, or none at all, along a new first axis."""
+    if rows:
+        return RuntimeValue(np.stack([row.host for row in rows]), "compiler")
+    shape = (0, *(evaluate(size, sizes) for size in stacked.shape))
+    return RuntimeValue(np.empty(shape, BY_NAME[stacked.dtype].numpy), "compiler")
 
 
 def _apart(targets: Mapping[str, Target], feeds: Iterable[Any]) -> dict[str, Target]:

@@ -19,7 +19,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.execution.timing import Profile
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.facts import PLAIN, ValueFacts
-from ..runtime.plan.plan import Plan, Symbol
+from ..runtime.plan.plan import Plan, Symbol, dispatch_count
 from ..runtime.plan.record import record
 from .values import Crossing, RuntimeValue, narrowed
 
@@ -154,6 +154,10 @@ class PlanStep:
         }
         self.general = general
         self.works = bool(executor.plan.calls)
+
+    def dispatches(self, sizes: Mapping[str, int]) -> int:
+        """Return how many dispatches a run has for sizes of the plan's symbols, empty ones included."""
+        return dispatch_count(self.executor.plan.commands, sizes)
 
     def run(self, env: Env, targets: Mapping[str, Target], record: RunRecord) -> None:
         feeds = {port.name: self._feed(port.name, env, record) for port in self.executor.plan.inputs}

@@ -288,6 +288,35 @@ def loops_feeds(n: int, limit: float, k: int) -> dict[str, np.ndarray]:
     return {"x": x, "limit": np.array(limit, np.float32), "k": np.array(k)}
 
 
+#: Products in a first stage, on two sides of a condition and in a loop whose length is fed; a count that is read
+HALVES = """
+<ir_version: 8, opset_import: ["" : 17]>
+halves (float[n, 32] x, bool c, int64 k) => (float[n, 32] y, float[k, n, 32] rows, int64[2, m] places, float[m] some) {
+    h = MatMul(x, w)  a = Tanh(h)  b = MatMul(a, w)  above = Greater(x, zero)  places = NonZero(above)
+    turned = Transpose(places)  some = GatherND(b, turned)
+    s = If (c) < then_branch = t () => (float[n, 32] p) { p0 = MatMul(b, w) p1 = Tanh(p0) p = MatMul(p1, w) },
+                 else_branch = e () => (float[n, 32] q) { q0 = MatMul(a, w) q1 = Sigmoid(q0) q = MatMul(q1, w) } >
+    y, rows = Loop (k, , s) < body = l (int64 i, bool go, float[n, 32] v) => (bool on, float[n, 32] u, float[n, 32] r) {
+        on = Identity(go)  r0 = MatMul(v, w)  r1 = Tanh(r0)  u = MatMul(r1, w)  r = Identity(u) } >
+}
+"""
+
+
+def half_program() -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """Return a model of products in several stages, and the options of a bundle for 1 to 5 rows."""
+    model = onnx.parser.parse_model(HALVES)
+    weight = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32) / 6
+    constants = {"w": weight, "zero": np.array(0, np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    shapes = {"x": (3, 32), "c": (), "k": ()}
+    return model, {"shapes": shapes, "dynamic": {"n": (1, 5)}, "ranges": {"k": (0, 12)}}
+
+
+def half_program_feeds(seed: int, trips: int, *, taken: bool = True) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(seed).standard_normal((3, 32)).astype(np.float32)
+    return {"x": x, "c": np.array(taken), "k": np.array(trips)}
+
+
 #: A quantised model that gathers rows
 QUANTISED = """
 <ir_version: 8, opset_import: ["" : 17]>

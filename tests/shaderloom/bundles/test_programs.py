@@ -424,11 +424,6 @@ def test_nodes_that_need_the_cpu_are_listed(tmp_path):
     assert "RegexFullMatch (main node 4)" in str(caught.value)
 
 
-def test_half_precision_is_refused(tmp_path):
-    with pytest.raises(shaderloom.UnsupportedError, match="stored in full precision"):
-        compile_bundle(parse(BRANCHES), tmp_path / "b", shapes=[{"x": (3,)}], precision="float16")
-
-
 def test_constant_outputs_and_inputs_that_are_outputs(both):
     sessions = both(
         """g (float[2, 3] x, bool c) => (float[2, 3] x2, float[2] k, float[n] y) <float[2] k = {1, 2}> {
