@@ -1,18 +1,14 @@
-"""Formats messages of a chat by the template of a model, which is not trusted: see :mod:`.template_worker`."""
+"""Formats messages of a chat by the template of a model, which is not trusted: see :mod:`.text_worker`."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..runtime.plan.errors import InputError, ModelError
+from .limited_process import LimitedProcess
 
-#: Seconds that a template may take, the start of its process included
+#: Seconds that a template may take
 SECONDS = 20.0
 #: Characters of a template
 LENGTH = 1 << 18
@@ -28,8 +24,7 @@ class ChatTemplate:
             raise ModelError(f"the chat template has {len(template):,} characters", hint="check what it is")
         self._template = template
         self._special = dict(special)
-        self._seconds = seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = LimitedProcess("the chat template", seconds)
 
     def format(self, messages: Sequence[Message]) -> str:
         """Return the text of a chat that the model goes on with.
@@ -42,59 +37,15 @@ class ChatTemplate:
                 raise InputError(f"a message is a dict with 'role' and 'content', not {message!r:.80}")
         variables = {**self._special, "messages": list(messages), "add_generation_prompt": True}
         try:
-            request = json.dumps({"template": self._template, "variables": variables})
+            answer = self._process.ask({"template": self._template, "variables": variables})
         except (TypeError, ValueError, RecursionError) as error:
+            if isinstance(error, ModelError):
+                raise
             raise InputError(f"a message does not consist of JSON values: {error}") from None
-        answer = self._ask(request.encode() + b"\n")
         if "error" in answer:
             raise ModelError(f"the chat template: {answer['error']}", hint="check the roles of the messages")
         return str(answer["text"])
 
-    def _ask(self, request: bytes) -> dict[str, Any]:
-        process = self._process
-        if process is None or process.poll() is not None:
-            process = self._process = _start()
-        assert process.stdin is not None and process.stdout is not None, "both are pipes"
-        is_late = threading.Event()
-
-        def end() -> None:
-            is_late.set()
-            process.kill()
-
-        timer = threading.Timer(self._seconds, end)
-        timer.start()
-        try:
-            process.stdin.write(request)
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except OSError:
-            line = b""
-        finally:
-            timer.cancel()
-        if not line.endswith(b"\n"):
-            self.close()
-            reason = f"took more than {self._seconds:g} s" if is_late.is_set() else "needs more memory than it may have"
-            raise ModelError(f"the chat template {reason}", hint="check the template")
-        return dict(json.loads(line))
-
     def close(self) -> None:
         """End the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_process", None) is not None:
-            self.close()
-
-
-def _start() -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).resolve().parents[2])
-    program = f"import sys; sys.path.insert(0, {root!r}); from shaderloom.generate.template_worker import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+        self._process.close()

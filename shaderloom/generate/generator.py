@@ -62,8 +62,9 @@ class _Shared:
         self.decoder.close()
         if self._choice is not None:
             self._choice.close()
-        if "template" in self.__dict__:
-            self.template.close()
+        for name in ("template", "tokenizer"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
 
 
 class Generator:

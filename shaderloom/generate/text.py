@@ -2,49 +2,67 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from .limited_process import LimitedProcess
 
 #: Bytes of a tokenizer's file
 TOKENIZER_BYTES = 128 << 20
+#: Seconds that it may take for one text
+SECONDS = 60.0
 #: What a decoder of bytes writes for a character that is not complete
 _INCOMPLETE = "\ufffd"
 
 
 class Tokenizer:
-    """The tokenizer of a folder, as the package tokenizers has it."""
+    """The tokenizer of a folder, as the package tokenizers has it, in a process of its own."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seconds: float = SECONDS) -> None:
         """Read ``tokenizer.json``.  Raises :class:`ModelError` for a file that is none."""
-        try:
-            import tokenizers
-        except ImportError as error:
+        if importlib.util.find_spec("tokenizers") is None:
             raise UnsupportedError(
                 "texts need the package tokenizers, which is not installed", hint="pip install 'shaderloom[generate]'"
-            ) from error
+            )
         if not path.is_file():
             raise MissingFileError(str(path))
         if path.stat().st_size > TOKENIZER_BYTES:
             raise ModelError(f"'{path.name}' has more than {TOKENIZER_BYTES:,} bytes", hint="check what it is")
-        try:
-            self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(path))
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # a panic of the library is no Exception
-            raise ModelError(f"'{path.name}' is no tokenizer: {error}", hint="download it again") from None
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
+        self._path = path.resolve()
+        self._process = LimitedProcess(f"'{path.name}'", seconds)
+        self.decode([])
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the tokens of a text; with ``special`` those that the model begins texts with, too."""
-        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        """Return the tokens of a text; with ``special`` those that the model begins texts with, too.
+
+        Raises :class:`InputError` for what is no text, and :class:`ModelError` if the tokenizer cannot do it in time.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text has a half of a surrogate pair at {error.start}") from None
+        return [int(token) for token in self._ask("ids", text=text, special=special)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, without special ones."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        return self.decode_each([ids])[0]
+
+    def decode_each(self, texts: Sequence[Sequence[int]]) -> list[str]:
+        """Return the text of each of several lists of tokens."""
+        return [str(text) for text in self._ask("texts", ids=[[int(token) for token in ids] for ids in texts])]
+
+    def _ask(self, what: str, **request: Any) -> list[Any]:
+        answer = self._process.ask({"tokenizer": str(self._path), **request})
+        if "error" in answer:
+            raise ModelError(f"'{self._path.name}' as a tokenizer: {answer['error']}", hint="download it again")
+        return list(answer[what])
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
 
 
 class TextStream:
@@ -59,8 +77,8 @@ class TextStream:
     def push(self, token: int, *, last: bool = False) -> str:
         """Return the text that a token completes; with ``last`` also what is incomplete."""
         self._ids.append(token)
-        before = self._tokenizer.decode(self._ids[self._begin : self._end])
-        now = self._tokenizer.decode(self._ids[self._begin :])
+        window = self._ids[self._begin :]
+        before, now = self._tokenizer.decode_each([window[: self._end - self._begin], window])
         if now.endswith(_INCOMPLETE) and not last:
             return ""
         self._begin, self._end = self._end, len(self._ids)

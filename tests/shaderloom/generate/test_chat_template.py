@@ -1,6 +1,6 @@
 """Templates of chats are programs of strangers: they format messages, and nothing else.
 
-Covers: shaderloom/generate/chat_template, shaderloom/generate/template_worker.
+Covers: shaderloom/generate/chat_template, shaderloom/generate/text_worker.
 """
 
 from __future__ import annotations
