@@ -234,7 +234,7 @@ class OverflowWatch:
         alive = [
             ScannedTensor(self._outputs[name], tensor, self._allowed.get(name, 0))
             for name, tensor in tensors.items()
-            if tensor is not None and can_scan(tensor)
+            if tensor is not None and not tensor.disposed
         ]
         if alive and not self._closed:
             self._opened().submit(alive, [])

@@ -296,3 +296,16 @@ def test_a_cache_in_place_is_looked_at_from_time_to_time(device, monkeypatch, fr
         with pytest.warns(UserWarning, match="output new is not finite"):
             assert np.isinf(past.numpy()).any()
         assert (1, 6, 4) in scanned[-1]
+
+
+def test_a_cache_that_was_passed_over_may_be_disposed(device, monkeypatch, fresh_notices) -> None:
+    """What is left to scan when the session is closed, or another output is read, is what there is still."""
+    monkeypatch.setattr(overflow, "INTERVAL", 1e9)
+    past, x = Tensor.from_numpy(np.zeros((1, 6, 4), np.float16), device), Tensor.from_numpy(ROW[None], device)
+    place, y = Tensor.from_numpy(np.array([2]), device), Tensor.empty((1, 1, 4), np.float16, device)
+    feeds, targets = {"past": past, "x": x, "place": place}, {"new": past, "y": y}
+    with opened(cached(), device) as session:
+        for _ in range(3):
+            session.run(list(targets), feeds, outputs=targets)
+        past.dispose()
+        assert np.isfinite(y.numpy()).all()
