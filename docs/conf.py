@@ -50,6 +50,7 @@ NAVIGATION = {
             "docs/guide/onnxruntime-api",
             "docs/guide/pytorch",
             "docs/guide/shapes",
+            "docs/guide/batching",
             "docs/guide/precision",
             "docs/guide/logits",
             "docs/guide/generation",

@@ -22,6 +22,7 @@ from ..runtime.plan.model_metadata import ModelMetadata
 if TYPE_CHECKING:
     import onnx
 
+    from ..compiler.frontend.model import ImportedModel
     from .segment import CpuSegment, OnnxRuntime, ReferenceEvaluator
 
 
@@ -87,6 +88,14 @@ class CpuEngine:
         model.
         """
         return override_dimensions(read_header(self._proto()), dimensions, denotations)
+
+    def import_model(self) -> ImportedModel:
+        """Return the model as the compiler reads it, with what it refuses."""
+        from ..compiler.frontend import load_model
+
+        model = self._path if self._data is None else self._data
+        assert model is not None, "one of the two was passed"
+        return load_model(model, keep_refused=True, logits=self._logits)
 
     def close(self) -> None:
         self._closed = True

@@ -146,7 +146,7 @@ class WgpuEngine:
             except DeviceLimitError:
                 # A plan for many sizes meets a limit at this one; in steps nodes are refused for it, and run on cpu.
                 if ready.key.opened is not None:
-                    self._replace_open(shapes, feeds)
+                    self._load_own(shapes, feeds)
                     continue
                 if self.cpu_options is None or self.model is None:
                     raise
@@ -158,11 +158,20 @@ class WgpuEngine:
             ready.stats.runs += 1
             return results
 
-    def _replace_open(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> None:
-        """Load the plan of these shapes alone, for the next run, in place of one for a range of sizes."""
+    def use_own_plan(self, shapes: dict[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> None:
+        """Let runs of these shapes use a plan for them alone, not one for a range of sizes."""
+        with self._lock:
+            self._check_open()
+            if self._plans.loaded.find_seen(tuple(shapes.items())) is None:
+                self._as_one_plan(self._load_own, shapes, feeds)
+
+    def _load_own(self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> LoadedPlan:
+        """Return the plan of these shapes alone, loaded for the next run in place of one for a range of sizes."""
         key = self.source.key(shapes)
         with self._lock:
-            self._plans.loaded.note(tuple(shapes.items()), self._plans.own(key, shapes, feeds))
+            ready = self._plans.own(key, shapes, feeds)
+            self._plans.loaded.note(tuple(shapes.items()), ready)
+            return ready
 
     def _note_run(self, start: float, record: RunRecord) -> None:
         stats = self.stats

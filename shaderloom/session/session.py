@@ -43,6 +43,7 @@ from .provider_chain import ProviderChain
 from .run_trace import RunTrace
 
 if TYPE_CHECKING:
+    from ..batching.batched_session import BatchedSession
     from ..cache import DiskCache
     from ..model.self_tuning import Tune
     from ..runtime.memory.data_loader import DataLoader
@@ -312,6 +313,19 @@ class InferenceSession(OrtSession):
         compiles, as they depend on its inputs.
         """
         return self._wgpu.prepare(shapes)
+
+    def batched(self, max_batch: int = 32, max_wait_ms: float = 2.0, *, max_queue: int | None = None) -> BatchedSession:
+        """Return a session that joins requests of equal shapes into runs of up to ``max_batch`` rows.
+
+        A request waits at most ``max_wait_ms`` milliseconds for others; ``max_queue`` bounds the requests that wait.
+        The batch is the leading open dimension that inputs and outputs have in common.  The compiler proves that rows
+        do not depend on each other; :class:`UnsupportedError` names the nodes that mix rows (docs/guide/batching.md).
+        """
+        from ..batching.batched_session import BatchedSession
+        from ..batching.session_rows import SessionRows
+
+        rows = SessionRows(self._header, self._engine, self._cpu, self.run)
+        return BatchedSession(rows, max_batch, max_wait_ms, max_queue)
 
     def calibrate(self, input_feed: Mapping[str, InputValue]) -> None:
         """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.

@@ -1,0 +1,108 @@
+"""Batch sizes: measured times decide whether the rest of a batch is padded or run in smaller runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+#: Times of a size that count: the least of these, as others are those of a busy machine
+_SAMPLES = 8
+#: Runs of a size that do not count: the first ones compile its plan and fill caches
+_WARM_UPS = 1
+#: After so many choices the size whose time is the oldest is measured again
+_REFRESH = 64
+
+
+def sizes_up_to(most: int) -> tuple[int, ...]:
+    """Return the batch sizes that have plans of their own: powers of four, and ``most``."""
+    return tuple(sorted({most, *(1 << power for power in range(0, most.bit_length(), 2))}))
+
+
+class BatchSizes:
+    """Batch sizes with the seconds that a run of each takes, of one kind of requests.  Thread-safe.
+
+    ``sizes`` are in ascending order, the first is 1.  A size is measured when it is first needed.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = tuple(sizes)
+        self._samples: dict[int, deque[float]] = {size: deque(maxlen=_SAMPLES) for size in sizes}
+        self._warm_ups = dict.fromkeys(sizes, _WARM_UPS)
+        self._last: dict[int, int] = dict.fromkeys(sizes, 0)
+        self._choices = 0
+        self._lock = threading.Lock()
+
+    def note(self, size: int, seconds: float) -> None:
+        """Record the duration of a run of ``size`` rows."""
+        with self._lock:
+            if self._warm_ups[size]:
+                self._warm_ups[size] -= 1
+            else:
+                self._samples[size].append(seconds)
+                self._last[size] = self._choices
+
+    def seconds(self) -> dict[int, float]:
+        """Return the duration of a run of each size that was measured."""
+        with self._lock:
+            return self._seconds()
+
+    def cover(self, rows: int) -> list[int]:
+        """Return sizes of runs that together have at least ``rows`` rows, in the least time by measurement.
+
+        Only the last run has rows to spare.  Sizes that are not measured come first: the least one that holds all
+        rows, the greatest one that has none to spare, and single rows.
+        """
+        with self._lock:
+            self._choices += 1
+            size = self._to_measure(rows)
+            if size is None:
+                return self._fastest(rows)
+            rest = rows - size
+            return [size] if rest <= 0 else [size, *(self._fastest(rest) if self._samples[1] else self._fewest(rest))]
+
+    def _seconds(self) -> dict[int, float]:
+        return {size: min(samples) for size, samples in self._samples.items() if samples}
+
+    def _to_measure(self, rows: int) -> int | None:
+        """Return a size that ``rows`` rows may need and whose time is unknown, or the oldest now and then."""
+        above = min((size for size in self._sizes if size >= rows), default=self._sizes[-1])
+        below = max(size for size in self._sizes if size <= rows)
+        needed = dict.fromkeys((above, below, 1))
+        unmeasured = [size for size in needed if not self._samples[size]]
+        if unmeasured or self._choices % _REFRESH:
+            return next(iter(unmeasured), None)
+        return min(needed, key=lambda size: self._last[size])
+
+    def _fewest(self, rows: int) -> list[int]:
+        """Return the fewest sizes that have ``rows`` rows."""
+        sizes = []
+        while rows > 0:
+            sizes.append(min((size for size in self._sizes if size >= rows), default=self._sizes[-1]))
+            rows -= sizes[-1]
+        return sizes
+
+    def _fastest(self, rows: int) -> list[int]:
+        """Return the measured sizes that have ``rows`` rows in the least time, the greatest first."""
+        seconds = self._seconds()
+        best: list[tuple[float, int]] = [(0.0, 0)]  # for each number of rows the time, and the last size of it
+        for count in range(1, rows + 1):
+            best.append(min((time + best[max(count - size, 0)][0], size) for size, time in seconds.items()))
+        sizes = []
+        while rows > 0:
+            sizes.append(best[rows][1])
+            rows -= sizes[-1]
+        return sorted(sizes, reverse=True)
+
+
+class AnySize(BatchSizes):
+    """One plan serves every number of rows, so none is padded."""
+
+    def __init__(self) -> None:
+        super().__init__((1,))
+
+    def note(self, size: int, seconds: float) -> None:
+        """Ignore the duration: nothing is chosen by it."""
+
+    def cover(self, rows: int) -> list[int]:
+        return [rows]

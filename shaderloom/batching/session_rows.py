@@ -1,0 +1,58 @@
+"""A session as batching sees it: its model, its declared sizes, and runs of a number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..cpu.provider import CpuEngine
+from ..execution.engine import WgpuEngine
+from ..model.header import ModelHeader
+from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.size_range import SizeRange
+
+if TYPE_CHECKING:
+    from ..compiler.frontend.model import ImportedModel
+    from ..compiler.options import Limits
+
+
+class SessionRows:
+    """The engines of a session and its ``run``."""
+
+    def __init__(
+        self,
+        header: ModelHeader,
+        engine: WgpuEngine | None,
+        cpu: CpuEngine | None,
+        run: Callable[..., list[np.ndarray]],
+    ) -> None:
+        self.header = header
+        self._engine, self._cpu, self._run = engine, cpu, run
+
+    @property
+    def declared_sizes(self) -> Mapping[str, SizeRange] | None:
+        """The declared ranges of dimensions; None for a session that runs on cpu alone, which compiles nothing."""
+        return None if self._engine is None else self._engine.source.dynamic
+
+    def import_model(self) -> tuple[ImportedModel, Limits]:
+        """Return the parsed model and the limits of the compiler; raise :class:`UnsupportedError` for a bundle."""
+        from ..compiler.options import DEFAULT_LIMITS
+
+        if self._engine is None:
+            assert self._cpu is not None, "a session has a provider"
+            return self._cpu.import_model(), DEFAULT_LIMITS
+        model = self._engine.model
+        if model is None:
+            raise UnsupportedError(
+                "a bundle does not hold the model's nodes, by which rows are proven independent",
+                hint="open the model that it was compiled from",
+            )
+        return model.imported, model.limits
+
+    def run(self, output_names: Sequence[str], feeds: Mapping[str, np.ndarray], *, own_plan: bool) -> list[np.ndarray]:
+        """Run a batch, with outputs on the host; with ``own_plan`` by a plan for its number of rows alone."""
+        if own_plan and self._engine is not None:
+            self._engine.use_own_plan({name: array.shape for name, array in feeds.items()}, feeds)
+        return self._run(output_names, feeds, outputs=dict.fromkeys(output_names, "cpu"))

@@ -1,0 +1,208 @@
+"""Joined requests give what single runs give, and errors belong to their request.
+
+Covers: shaderloom/batching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import wait
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import shaderloom
+from shaderloom.runtime.plan.errors import ClosedError, InputError, LimitError, UnsupportedError
+
+from ...support.patience import PATIENCE
+
+CLASSIFIER = """
+<ir_version: 8, opset_import: ["" : 18]>
+classifier (float[batch, k, 4] x, float[4] b, int64[batch, 1] i) => (float[batch, k] y, float[batch, 1, 4] z) {
+    a = Add(x, b)
+    p = Softmax<axis = -1>(a)
+    last = Constant<value_ints = [2]>()
+    y = ReduceSum<keepdims = 0>(a, last)
+    two = Constant<value_ints = [-1]>()
+    j = Unsqueeze(i, two)
+    k4 = Constant<value_ints = [1, 1, 4]>()
+    e = Tile(j, k4)
+    z = GatherElements<axis = 1>(p, e)
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    parsed = onnx.parser.parse_model(CLASSIFIER)
+    onnx.checker.check_model(parsed)
+    return parsed
+
+
+@pytest.fixture
+def session(model, each_device):
+    with shaderloom.InferenceSession(model, device=each_device, cache=False) as opened:
+        yield opened
+
+
+def feeds(number: int, rows: int = 1, length: int = 3) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(number)
+    return {
+        "x": generator.standard_normal((rows, length, 4), dtype=np.float32),
+        "b": np.arange(4, dtype=np.float32),
+        "i": generator.integers(0, length, (rows, 1)),
+    }
+
+
+def check(futures, requests, session) -> None:
+    for future, request in zip(futures, requests, strict=True):
+        for joined, alone in zip(future.result(PATIENCE), session.run(None, request), strict=True):
+            np.testing.assert_array_equal(joined, alone)
+            assert joined.dtype == alone.dtype and joined.flags.writeable
+
+
+def test_joined_requests_equal_single_runs(session):
+    requests = [
+        feeds(number, rows, length) for number, (rows, length) in enumerate([(1, 3), (2, 3), (1, 5), (3, 3)] * 4)
+    ]
+    with session.batched(8, max_wait_ms=50) as batched:
+        check([batched.submit(each) for each in requests], requests, session)
+        assert (batched.stats.requests, batched.stats.rows) == (16, 28)
+        assert batched.stats.runs < 16
+
+
+def test_padding_changes_nothing(session):
+    requests = [feeds(number) for number in range(7)]
+    with session.batched(4, max_wait_ms=60_000 - 1) as batched:
+        for _ in range(3):
+            futures = [batched.submit(each) for each in requests[:4]]
+            check(futures, requests[:4], session)
+        futures = [batched.submit(each) for each in requests]
+        batched.close()
+        check(futures, requests, session)
+
+
+def test_only_requests_with_equal_shared_inputs_are_joined(session):
+    requests = [feeds(number) for number in range(4)]
+    for number, each in enumerate(requests):
+        each["b"] = each["b"] * (number % 2)
+    with session.batched(8, max_wait_ms=50) as batched:
+        check([batched.submit(each) for each in requests], requests, session)
+
+
+def test_many_threads(session):
+    requests = [feeds(number) for number in range(64)]
+    futures = {}
+    with session.batched(16) as batched:
+
+        def ask(start: int) -> None:
+            for number in range(start, 64, 8):
+                futures[number] = batched.submit(requests[number])
+
+        threads = [threading.Thread(target=ask, args=(start,)) for start in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        check([futures[number] for number in range(64)], requests, session)
+
+
+def test_requests_are_awaited(session):
+    requests = [feeds(number) for number in range(5)]
+
+    async def ask(batched):
+        return await asyncio.gather(*(batched.run_async(["y"], each) for each in requests))
+
+    with session.batched() as batched:
+        for (joined,), request in zip(asyncio.run(ask(batched)), requests, strict=True):
+            np.testing.assert_array_equal(joined, session.run(["y"], request)[0])
+
+
+def test_errors_belong_to_their_request(session):
+    good, bad = feeds(1), feeds(2)
+    bad["x"] = bad["x"].astype(np.float64)
+    uneven = {**feeds(3), "i": feeds(4, rows=2)["i"]}
+    with session.batched() as batched:
+        futures = [batched.submit(each) for each in (good, bad, uneven, {"x": good["x"]}, good)]
+        wait(futures, PATIENCE)
+        assert isinstance(futures[1].exception(), InputError)
+        with pytest.raises(InputError, match="has 2 rows, 'x' has 1"):
+            futures[2].result()
+        assert isinstance(futures[3].exception(), InputError)
+        check([futures[0], futures[4]], [good, good], session)
+        with pytest.raises(InputError, match="no output 'no'"):
+            batched.run(["no"], good)
+
+
+def test_a_failure_of_a_joined_run_belongs_to_the_request_that_causes_it(model, each_device):
+    options = shaderloom.SessionOptions()
+    options.check_indices = True
+    requests = [feeds(number) for number in range(4)]
+    requests[2]["i"][:] = 7
+    with shaderloom.InferenceSession(model, options, device=each_device, cache=False) as session:
+        with session.batched(4, max_wait_ms=60_000 - 1) as batched:
+            futures = [batched.submit(each) for each in requests]
+            assert "idx=7" in str(futures[2].exception(PATIENCE))
+        del futures[2], requests[2]
+        check(futures, requests, session)
+
+
+def test_a_declared_dimension_has_one_plan_for_all_sizes(model, each_device):
+    requests = [feeds(number) for number in range(13)]
+    with shaderloom.InferenceSession(model, device=each_device, dynamic={"batch": (1, 16)}, cache=False) as session:
+        batched = session.batched(16, max_wait_ms=60_000 - 1)
+        futures = [batched.submit(each) for each in requests]
+        batched.close()
+        assert (batched.stats.runs, batched.stats.padding) == (1, 0)
+        assert len(session.stats.keys) == 1
+        check(futures, requests, session)
+
+
+def test_every_size_is_compiled_and_timed(session):
+    with session.batched(16) as batched:
+        seconds = batched.measure(feeds(0))
+        assert list(seconds) == [1, 4, 16] and min(seconds.values()) > 0
+        with pytest.raises(InputError, match="one row"):
+            batched.measure(feeds(0, rows=2))
+
+
+def test_the_host_joins_requests_too(model):
+    requests = [feeds(number) for number in range(6)]
+    with shaderloom.InferenceSession(model, providers=["cpu"]) as session, session.batched() as batched:
+        check([batched.submit(each) for each in requests], requests, session)
+
+
+def test_a_closed_session(session):
+    batched = session.batched()
+    batched.close()
+    batched.close()
+    with pytest.raises(ClosedError):
+        batched.submit(feeds(0))
+    with session.batched() as batched:
+        session.close()
+        assert isinstance(batched.submit(feeds(0)).exception(PATIENCE), ClosedError)
+
+
+def test_what_cannot_be_joined_is_refused(device):
+    texts = {
+        "float[n, 4] x) => (float[n, 4] y) { y = Softmax<axis = 0>(x)": "mixes the rows",
+        "float[2, 4] x) => (float[2, 4] y) { y = Relu(x)": "batch='open'",
+    }
+    for text, reason in texts.items():
+        model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g ({text} }}')
+        session = shaderloom.InferenceSession(model, device=device, cache=False)
+        with session, pytest.raises(UnsupportedError, match=reason):
+            session.batched()
+
+
+def test_options_are_checked(session):
+    for options in ({"max_batch": 0}, {"max_batch": True}, {"max_wait_ms": -1}, {"max_queue": 0}):
+        with pytest.raises(InputError):
+            session.batched(**options)
+    with session.batched(max_wait_ms=60_000 - 1, max_queue=1) as batched:
+        batched.submit(feeds(0))
+        with pytest.raises(LimitError):
+            batched.submit(feeds(0))
