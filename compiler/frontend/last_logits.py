@@ -16,15 +16,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ...runtime.plan.decoder_ports import LOGITS, MASK
 from ...runtime.plan.errors import UnsupportedError
 from ..ir.dataflow import preorder
 from .messages import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from .proto_builder import ProtoBuilder, nodes_within
 
-#: The output that is looked for first
-LOGITS = "logits"
-#: The input that says which positions are valid
-MASK = "attention_mask"
 #: The first version of the standard's operators that has all that is built here in one form
 OPSET = 13
 

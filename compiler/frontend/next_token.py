@@ -23,27 +23,27 @@ from __future__ import annotations
 import numpy as np
 from onnx import helper
 
+from ...runtime.plan.decoder_ports import (
+    BRANCH,
+    CAPACITY,
+    ENCODED,
+    ENCODED_PAST,
+    ENCODER_PART,
+    ENDS,
+    HIDDEN,
+    HIDDEN_MASK,
+    IDS,
+    LOGITS,
+    MASK,
+    PAST,
+    POSITIONS,
+    ROW,
+    TOKEN,
+)
 from ...runtime.plan.errors import UnsupportedError
-from .last_logits import LOGITS, MASK, find_logits, take_row
+from .last_logits import find_logits, take_row
 from .messages import GraphProto, ModelProto, TensorProto, ValueInfoProto
 from .proto_builder import ProtoBuilder, nodes_within
-
-IDS = "input_ids"
-POSITIONS = "position_ids"
-ENDS = "sequence_ends"
-ROW = "logits_row"
-TOKEN = "token"
-#: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
-CAPACITY = "capacity"
-PAST = "past"
-#: What a decoder reads of an encoder, the flag that tells its first run from later ones, and the rows of both
-HIDDEN = "encoder_hidden_states"
-HIDDEN_MASK = "encoder_attention_mask"
-BRANCH = "use_cache_branch"
-ENCODED = "encoded"
-ENCODED_PAST = "encoded_past"
-#: What is in the names of caches of an encoder's results
-ENCODER_PART = ".encoder."
 
 #: Scalars that some exporters ask for, with what generation wants: the branch with caches, logits of all rows
 _FIXED: dict[str, bool | int] = {BRANCH: True, "num_logits_to_keep": 0}

@@ -42,6 +42,14 @@ def sample_file(key: str) -> str:
     return f"samples/{key}.safetensors"
 
 
+def model_file(name: str) -> str:
+    return f"models/{name}.json"
+
+
+def asset_file(name: str) -> str:
+    return f"assets/{name}"
+
+
 def is_file_name(name: str) -> bool:
     """Return whether a file of a bundle may have this name: one or two plain parts, nothing that leads elsewhere."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None

@@ -15,7 +15,7 @@ from ..plan.plan import Plan, SourceRef
 from ..plan.record import record
 from . import plan as bundle_plan
 from .files import open_files
-from .format import plan_file, shader_file
+from .format import MANIFEST, asset_file, model_file, plan_file, shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, SampleRecord
 from .plan_relations import check_plan
@@ -40,17 +40,53 @@ class Bundle:
 
     Opening checks the manifest, and that exactly the files are there that it lists; their bytes are checked when they
     are read.  Raises :class:`BundleError`, which names the file, for anything wrong, and :class:`InputError` for what
-    is no path.  With a ``verify_key`` the bundle must be signed with its other half.
+    is no path.  With a ``verify_key`` the bundle must be signed with its other half.  ``model`` names one of
+    :attr:`models`, whose manifest, plans and weights are meant in place of the bundle's own.
     """
 
-    def __init__(self, path: str | os.PathLike[str], verify_key: Key | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], verify_key: Key | None = None, *, model: str | None = None
+    ) -> None:
         if not isinstance(path, (str, os.PathLike)):
             raise InputError(f"a bundle is a path, not {type(path).__name__}")
         self.path = Path(path)
         key = None if verify_key is None else read_public_key(verify_key)
         self._files = open_files(self.path)
-        self.manifest: Manifest = read_manifest(self._files, key)
-        self._checked = CheckedFiles(self._files, self.manifest.files)
+        self._own = read_manifest(self._files, key)
+        self._checked = CheckedFiles(self._files, self._own.files)
+        self.manifest: Manifest = self._own if model is None else self._further(model)
+
+    def _further(self, model: str) -> Manifest:
+        """Return the manifest of a further model, whose files must be the bundle's."""
+        name = model_file(model)
+        if name not in self._own.files:
+            raise InputError(f"the bundle has no model '{model}'", hint=f"it has {', '.join(self.models) or 'none'}")
+        try:
+            manifest = Manifest.from_bytes(self._checked.read(name))
+        except ValueError as error:
+            raise BundleError(f"'{name}': {error}") from None
+        for file, content in manifest.files.items():
+            if self._own.files.get(file) != content:
+                raise BundleError(f"'{name}' lists '{file}' otherwise than '{MANIFEST}'")
+        return manifest
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the bundle's further models."""
+        begin, end = model_file("\n").split("\n")
+        names = (name for name in self._own.files if name.startswith(begin) and name.endswith(end))
+        return [name.removeprefix(begin).removesuffix(end) for name in names]
+
+    def has_asset(self, name: str) -> bool:
+        """Return whether the bundle has a file of this name for whoever uses it."""
+        return asset_file(name) in self._own.files
+
+    def asset(self, name: str, most: int) -> bytes:
+        """Return a file for whoever uses the bundle; raise :class:`BundleError` for one of more than ``most`` bytes."""
+        file = asset_file(name)
+        if self.has_asset(name) and self._own.files[file].size > most:
+            raise BundleError(f"'{file}' has more than {most:,} bytes", hint="check what it is")
+        return self._checked.read(file)
 
     @property
     def file_count(self) -> int:
@@ -59,12 +95,15 @@ class Bundle:
 
     def plan(self, key: str) -> Plan:
         """Return one of the manifest's plans with its shader texts; its sources are ranges of the weights' files."""
+        return self._plan(key, self.manifest)
+
+    def _plan(self, key: str, manifest: Manifest) -> Plan:
         name = plan_file(key)
         content = self._checked.read(name)
         try:
             root = read(content, "plan")
-            check_plan(root, self.manifest.content, key)
-            return bundle_plan.decode(root, self._shader, self.manifest.weights)
+            check_plan(root, manifest.content, key)
+            return bundle_plan.decode(root, self._shader, manifest.weights)
         except ValueError as error:
             raise BundleError(f"'{name}': {error}") from None
 
@@ -97,12 +136,15 @@ class Bundle:
         return Sample(record, tensors["input"], tensors["output"])
 
     def check_all(self, progress: Progress | None = None) -> None:
-        """Check every byte of every file, and that all plans and samples can be read."""
+        """Check every byte of every file, and that all plans and samples can be read, those of further models too."""
         self._checked.check_all(progress or (lambda what, done, total: None))
         for key in self.manifest.plan_keys:
             self.plan(key)
         for sample in self.manifest.samples:
             self.sample(sample)
+        for further in map(self._further, self.models):
+            for key in further.plan_keys:
+                self._plan(key, further)
 
     def close(self) -> None:
         """Drop the mappings; views of them stay valid."""

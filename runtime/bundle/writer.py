@@ -23,7 +23,20 @@ from ..plan.errors import InputError, LimitError, unwritable
 from ..plan.plan import Plan
 from . import plan as bundle_plan
 from .files import is_bundle
-from .format import CHUNK, DIGEST, MANIFEST, SIGNATURE, WEIGHTS_FILE, plan_file, sample_file, shader_file, weights_file
+from .format import (
+    CHUNK,
+    DIGEST,
+    MANIFEST,
+    SIGNATURE,
+    WEIGHTS_FILE,
+    asset_file,
+    is_file_name,
+    model_file,
+    plan_file,
+    sample_file,
+    shader_file,
+    weights_file,
+)
 from .integrity import digest_line
 from .manifest import FileRecord, Manifest, Part, PlanRecord, SampleRecord
 from .manifest_relations import check_manifest
@@ -67,6 +80,7 @@ class BundleWriter:
         self._programs: list[ProgramRecord] = []
         self._samples: list[SampleRecord] = []
         self._weights: dict[str, list[tuple[int, int]]] = {}  #: key -> (file number, position among its parts)
+        self._of_model: dict[str, None] = {}  #: the keys of the weights that the model has to which plans are added
         self._places: dict[tuple[int, int], Part] = {}  #: (file number, position) -> where that part is
         self._number = 0  #: of the file of weights that is being filled
         self._open: list[tuple[str, memoryview]] = []  #: its entries
@@ -95,6 +109,7 @@ class BundleWriter:
         if len(view) % 16 or not len(view):
             raise ValueError("the bytes of a weight are whole blocks of 16")
         key = hashlib.sha256(view).hexdigest()
+        self._of_model[key] = None
         if key in self._weights:
             return key
         self._weights[key] = []
@@ -148,23 +163,30 @@ class BundleWriter:
         self._write(sample_file(key), [head, *(array.tobytes() for _, array, _ in little)])
         self._samples.append(SampleRecord(key, sample_file(key), tolerance))
 
+    def add_asset(self, name: str, content: bytes) -> None:
+        """Write a file for whoever uses the bundle, whose name is one part of a file's."""
+        if "/" in name or not is_file_name(asset_file(name)):
+            raise InputError(
+                f"no file of a bundle may be called '{name}'", hint="use lower-case letters, digits and .-_"
+            )
+        self._write(asset_file(name), [content])
+
+    def finish_model(self, name: str, **facts: Any) -> Manifest:
+        """Make what was added a further model of the bundle; what is added from now on is another one's.
+
+        ``facts`` and errors are those of :meth:`finish`.
+        """
+        manifest, content = self._manifest(model_file(name), facts)
+        self._write(model_file(name), [content])
+        self._plans, self._programs, self._samples, self._of_model = [], [], [], {}
+        return manifest
+
     def finish(self, **facts: Any) -> Manifest:
         """Write the manifest and move the bundle to its place.  ``facts`` are the other fields of :class:`Manifest`.
 
         Raises :class:`LimitError` for what no reader would take.
         """
-        self._flush()
-        weights = {key: tuple(self._places[place] for place in places) for key, places in self._weights.items()}
-        manifest = Manifest(
-            plans=tuple(self._plans),
-            programs=tuple(self._programs),
-            samples=tuple(self._samples),
-            weights=weights,
-            files=self._files,
-            **facts,
-        )
-        content = manifest.to_bytes()
-        self._check(content, manifest.plan_keys)
+        manifest, content = self._manifest(MANIFEST, facts)
         self._write(MANIFEST, [content], listed=False)
         self._write(DIGEST, [digest_line(content)], listed=False)
         if self._sign_key is not None:
@@ -175,9 +197,23 @@ class BundleWriter:
             raise unwritable(self._target, error) from None
         return manifest
 
-    def _check(self, content: bytes, plan_keys: Sequence[str]) -> None:
-        """Check the manifest and the plans as readers do."""
-        name = MANIFEST
+    def _manifest(self, name: str, facts: Mapping[str, Any]) -> tuple[Manifest, bytes]:
+        """Return the manifest of what was added, and the content of its file, which readers take."""
+        self._flush()
+        manifest = Manifest(
+            plans=tuple(self._plans),
+            programs=tuple(self._programs),
+            samples=tuple(self._samples),
+            weights={key: tuple(self._places[place] for place in self._weights[key]) for key in self._of_model},
+            files=dict(self._files),
+            **facts,
+        )
+        content = manifest.to_bytes()
+        self._check(name, content, manifest.plan_keys)
+        return manifest, content
+
+    def _check(self, name: str, content: bytes, plan_keys: Sequence[str]) -> None:
+        """Check a manifest and the plans as readers do."""
         try:
             manifest = read(content, "manifest")
             check_manifest(manifest)

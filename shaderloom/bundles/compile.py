@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,6 +87,8 @@ def compile_bundle(
     device: Any = None,
     precision: str = "float32",
     options: Mapping[str, Any] | None = None,
+    models: Mapping[str, Any] | None = None,
+    assets: Mapping[str, bytes] | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Write a bundle of ``model`` to ``path``.
@@ -95,7 +98,8 @@ def compile_bundle(
     (``maxBufferSize``): the bundle may ask for as much.  ``software`` adds to each plan one with kernels for adapters
     that compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample``
     runs the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and
-    keeps inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.
+    keeps inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.  ``models``
+    are further models by name, for the shapes that they declare; ``assets`` are files for whoever uses the bundle.
 
     A model that is no single plan becomes a program: its stages are compiled for ``ranges`` of the integers that a run
     reads, by the names of their values, (low, high) each; without one for 0 to the most that is possible or that fits
@@ -131,6 +135,14 @@ def compile_bundle(
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(Path(path), as_zip=as_zip, sign_key=private_key, progress=report) as writer:
+            for name, further in (models or {}).items():
+                with closing(Model(further, dynamic="off", cache=False, progress=progress)) as other:
+                    bundled = _Bundled(other, compiled_for, writer, software=software, report=report)
+                    for variant in _variants(other, ()):
+                        bundled.add(variant, {})
+                    writer.finish_model(name, **_facts(other, bundled.plans, compiled_for, target))
+            for name, content in (assets or {}).items():
+                writer.add_asset(name, content)
             bundled = _Bundled(opened, compiled_for, writer, software=software, report=report)
             keys = [bundled.add(variant, declared) for variant in variants]
             if sample:

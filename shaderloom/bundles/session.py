@@ -33,6 +33,7 @@ def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
     compiled for; other shapes are an :class:`InputError`.  Shaders of a bundle keep their bounds checks unless
     ``trust=True``: say so only of a bundle that you made, or whose maker may run code on this machine.
     ``verify_key``, a PEM file or its bytes, is the public key of the one with which the bundle must be signed.
+    ``model`` names a further model of the bundle that is meant in place of its own.
 
     Raises :class:`BundleError` for a bundle that is damaged or not signed so, :class:`DeviceError` or
     :class:`LimitError` if the device lacks what the bundle needs.
@@ -59,8 +60,9 @@ class BundleSession(InferenceSession):
         progress: Progress | None = None,
         trust: bool = False,
         verify_key: Key | None = None,
+        model: str | None = None,
     ) -> None:
-        self.bundle = Bundle(path, verify_key)
+        self.bundle = Bundle(path, verify_key, model=model)
         try:
             opened = open_device(device)
             check_device(self.bundle.manifest, opened)

@@ -113,12 +113,43 @@ class PlaceOptions(OptionGroup):
         return self.page / f"{model.stem}.shaderbundle"
 
 
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(OptionGroup):
+    """Whether the model is a folder whose decoder generates text, and how long texts may be."""
+
+    generate: Annotated[
+        bool,
+        typer.Option("--generate", help="The model is a folder with a decoder; the bundle generates text with it."),
+    ] = False
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="NAME.onnx", help="With --generate: the model, where there are several."),
+    ] = None
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            min=1,
+            help="With --generate: the most tokens of prompt and answer. Default: 4096, or fewer.",
+        ),
+    ] = None
+
+    def check(self, others: Mapping[str, Any]) -> None:
+        """Raise :class:`InputError` for an option without ``--generate``, or one of ``others`` with it."""
+        if not self.generate and (self.file is not None or self.max_length is not None):
+            raise InputError("--file and --max-length are for bundles that generate text", hint="add --generate")
+        unfit = [name for name, value in others.items() if value]
+        if self.generate and unfit:
+            raise InputError(f"{unfit[0]} is not for bundles that generate text", hint=f"leave out {unfit[0]}")
+
+
 @as_command
 def command(
     model: ModelArgument,
     *,
     place: PlaceOptions,
     bundle: BundleOptions,
+    generation: GenerationOptions,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
@@ -157,23 +188,22 @@ def command(
       shaderloom compile bert.onnx -o bert.shaderbundle --shape ids=1x128 --dynamic sequence=1:512
 
       shaderloom compile net.onnx -o net.shaderbundle --limits maxStorageBufferBindingSize=256MiB
-    """
-    from ..bundles.compile import compile_bundle
 
+      shaderloom compile smollm2 -o chat.shaderbundle --generate
+    """
     _check_providers(runs_on)
+    own = {
+        "--shape": split_shapes(shapes),
+        "--dynamic": parse_dynamic(dynamic),
+        "--range": parse_ranges(ranges, "--range"),
+        "--input": _read_inputs(parse_pairs(inputs, "--input")),
+    }
+    named = {"--shape": shapes, "--dynamic": dynamic, "--range": ranges, "--input": inputs}
+    generation.check({**named, "--sample": bundle.sample, "--page": place.page})
     target = place.target(model, as_zip=bundle.as_zip)
     with progress(quiet=as_json) as report:
-        manifest = compile_bundle(
-            model,
-            target,
-            shapes=split_shapes(shapes),
-            dynamic=parse_dynamic(dynamic),
-            ranges=parse_ranges(ranges, "--range"),
-            sample_inputs=_read_inputs(parse_pairs(inputs, "--input")),
-            device=device,
-            options=storage.storage,
-            progress=report,
-            **bundle.arguments,
+        manifest = _compiled(
+            model, target, own, generation, device=device, options=storage.storage, progress=report, **bundle.arguments
         )
     summary = _summary(target, manifest)
     note = None if place.page is None else _write_page(place.page, manifest, target, summary)
@@ -183,6 +213,20 @@ def command(
     _print(summary, manifest)
     if note is not None:
         echo(note)
+
+
+def _compiled(
+    model: Path, path: Path, own: Mapping[str, Any], generation: GenerationOptions, **arguments: Any
+) -> Manifest:
+    """Write a bundle that generates text, or one of a model with options of its ``own``."""
+    if generation.generate:
+        from ..generate.bundling import compile_generator
+
+        return compile_generator(model, path, max_length=generation.max_length, file=generation.file, **arguments)
+    from ..bundles.compile import compile_bundle
+
+    names = {"--shape": "shapes", "--dynamic": "dynamic", "--range": "ranges", "--input": "sample_inputs"}
+    return compile_bundle(model, path, **{names[option]: value for option, value in own.items()}, **arguments)
 
 
 def _write_page(page: Path, manifest: Manifest, target: Path, summary: dict[str, Any]) -> str:

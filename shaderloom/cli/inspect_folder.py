@@ -18,8 +18,9 @@ def looks_like_decoder(path: Path) -> bool:
 
 def show_decoder(path: Path, profile: DeviceProfile, options: dict[str, Any], cache: bool, as_json: bool) -> None:
     """Print the plan of each run, with a heading."""
-    from ..generate.decoder import CHUNKS, OPTIONS, DecoderForm
+    from ..generate.decoder import CHUNKS, DecoderForm
     from ..generate.folder import ModelFolder
+    from ..generate.model_source import OPTIONS
     from ..inspect.inspected_plan import inspect_model
     from ..model.model import Model
 

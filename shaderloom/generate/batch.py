@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.frontend.next_token import ENDS, IDS, ROW, TOKEN
 from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, ROW, TOKEN
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .cache import KeyValueCache
 from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
-from .decoder import LOGITS, CachedDecoder
+from .decoder import CachedDecoder
+from .model_source import open_choice
 from .sampling import Sampling
 from .text import StopTexts, TextStream
 
@@ -112,7 +113,8 @@ class BatchDecoder:
             self._take([not row.ended_by for row in rows])
 
     def _on_device(self) -> DeviceChoice:
-        self._choice = DeviceChoice(self._logits, self._plan_cache)
+        session = open_choice(self._decoder.folder, self._logits, self._plan_cache)
+        self._choice = DeviceChoice(session, self._logits)
         return self._choice
 
     def _positions(self) -> list[int]:

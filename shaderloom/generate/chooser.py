@@ -9,7 +9,6 @@ import numpy as np
 
 from ..runtime.memory.tensor import Tensor
 from ..session.session import InferenceSession
-from .choice_model import build_choice
 from .sampling import Sampling, choose
 
 #: Takes the tokens so far and float32 logits [vocabulary]; returns the logits that count
@@ -17,14 +16,15 @@ LogitsProcessor = Callable[[Sequence[int], np.ndarray], np.ndarray]
 
 
 class DeviceChoice:
-    """The choice on a device, for logits [batch, 1, vocabulary] that a decoder writes there."""
+    """The choice on a device, for logits [batch, 1, vocabulary] that a decoder writes there.
 
-    def __init__(self, logits: Tensor, cache: Any) -> None:
+    ``session`` computes it, and is closed with it.
+    """
+
+    def __init__(self, session: InferenceSession, logits: Tensor) -> None:
         device, (batch, _, vocabulary) = logits.device, logits.shape
         self._logits = logits
-        self._session = InferenceSession(
-            build_choice(vocabulary, logits.element_type, batch), device=device, cache=cache, dynamic="off"
-        )
+        self._session = session
         self._token = Tensor.empty((batch, 1), "int64", device)
         self._seen = Tensor.empty((batch, vocabulary), "int32", device)
 

@@ -12,8 +12,8 @@ from ..runtime.plan.errors import MissingFileError, ModelError
 SETTINGS_BYTES = 4 << 20
 
 
-def read_text(path: Path, limit: int = SETTINGS_BYTES) -> str:
-    """Return the text of a file; raise :class:`ModelError` if it cannot be read or has more than ``limit`` bytes."""
+def read_bytes(path: Path, limit: int = SETTINGS_BYTES) -> bytes:
+    """Return a file's content; raise :class:`ModelError` if it cannot be read or has more than ``limit`` bytes."""
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
@@ -23,10 +23,15 @@ def read_text(path: Path, limit: int = SETTINGS_BYTES) -> str:
         raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
     if len(data) > limit:
         raise ModelError(f"'{path.name}' has more than {limit:,} bytes", hint="check what it is")
+    return data
+
+
+def as_text(name: str, content: bytes) -> str:
+    """Return the text that a file has; raise :class:`ModelError` for what is none."""
     try:
-        return data.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        raise ModelError(f"'{path.name}' is not text in UTF-8", hint="download it again") from None
+        raise ModelError(f"'{name}' is not text in UTF-8", hint="download it again") from None
 
 
 class Settings:
@@ -39,13 +44,18 @@ class Settings:
     @classmethod
     def read(cls, path: Path) -> Settings:
         """Read a file; raise :class:`ModelError` if it holds no JSON object."""
+        return cls.of(path.name, read_bytes(path))
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> Settings:
+        """Read the content of a file; raise :class:`ModelError` if that is no JSON object."""
         try:
-            values = json.loads(read_text(path))
+            values = json.loads(as_text(name, content))
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"'{path.name}' is not JSON: {error}", hint="download it again") from None
+            raise ModelError(f"'{name}' is not JSON: {error}", hint="download it again") from None
         if not isinstance(values, dict):
-            raise ModelError(f"'{path.name}' is not a JSON object", hint="download it again")
-        return cls(path.name, values)
+            raise ModelError(f"'{name}' is not a JSON object", hint="download it again")
+        return cls(name, values)
 
     @classmethod
     def read_optional(cls, path: Path) -> Settings:
@@ -76,6 +86,13 @@ class Settings:
         if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 31 for each in several):
             raise self._wrong(key, "an integer or a list of integers")
         return tuple(several)
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts as a tuple."""
+        values = self._typed(key, list, "a list") or ()
+        if not all(isinstance(each, str) for each in values):
+            raise self._wrong(key, "a list of texts")
+        return tuple(values)
 
     def raw(self, key: str) -> Any:
         return self._values.get(key)

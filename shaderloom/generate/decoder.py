@@ -8,24 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.frontend.last_logits import MASK
-from ..compiler.frontend.next_token import CAPACITY, ENDS, IDS, PAST, POSITIONS, ROW, TOKEN
 from ..model.compiled import Progress
 from ..model.header import ModelHeader
-from ..model.model import Model
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
+from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, MASK, PAST, POSITIONS, ROW, TOKEN
 from ..runtime.plan.errors import InputError, ModelError, UnsupportedError
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
 from .folder import ModelFolder
+from .model_source import decoder_header, open_decoder, read_header
 
-LOGITS = "logits"
 #: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
 CHUNKS = (1, 16, 128)
 #: Tokens of contexts unless a length is asked for
 LENGTH = 4096
-OPTIONS = {"logits": "token"}
 
 
 class DecoderForm:
@@ -42,7 +39,7 @@ class DecoderForm:
         self.max_length = checked_length(folder, max_length)
         #: the most rows of a cache in place
         self.limit = -(-self.max_length // ROWS) * ROWS
-        header = Model(folder.model, cache=cache, options=OPTIONS).header
+        header = decoder_header(folder, cache)
         caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
         first = next(iter(caches.values()))
         self.in_place = (first.dims or ())[2] == CAPACITY
@@ -61,12 +58,13 @@ class DecoderForm:
         """The side on which prompts may be padded: "right", "left", or "" if the model takes none."""
         if self.in_place:
             return "right" if self.has_row else ""
-        inputs = {port.name for port in Model(self._file).header.inputs}
+        inputs = {port.name for port in read_header(self._file, options={}).inputs}
         return "left" if inputs >= {MASK, POSITIONS} else ""
 
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
-        """Return shapes of the inputs of a run of ``tokens`` tokens."""
-        caches = {name: (batch, heads, ROWS, size) for name, (batch, heads, size, _) in self.layout.items()}
+        """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows."""
+        rows = ROWS if self.in_place else min(ROWS, self.max_length)
+        caches = {name: (batch, heads, rows, size) for name, (batch, heads, size, _) in self.layout.items()}
         return {**caches, **self.small_shapes(tokens)}
 
     def small_shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
@@ -87,10 +85,9 @@ class CachedDecoder:
         progress: Progress | None = None,
     ) -> None:
         """Open the model for contexts up to ``max_length`` tokens.  Raises what sessions raise."""
+        self.folder = folder
         self.form = form = DecoderForm(folder, max_length, cache)
-        self.session = InferenceSession(
-            folder.model, device=device, cache=cache, progress=progress, options=OPTIONS, dynamic=form.dynamic
-        )
+        self.session = open_decoder(folder, form.dynamic, device=device, cache=cache, progress=progress)
         device = self.session.device
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._token = Tensor.empty((1, 1), "int64", device)

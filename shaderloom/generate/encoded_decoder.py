@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.frontend.last_logits import MASK
-from ..compiler.frontend.next_token import (
+from ..model.compiled import Progress
+from ..runtime.memory.tensor import Tensor
+from ..runtime.plan.decoder_ports import (
     BRANCH,
     ENCODED,
     ENCODED_PAST,
@@ -22,18 +23,18 @@ from ..compiler.frontend.next_token import (
     HIDDEN,
     HIDDEN_MASK,
     IDS,
+    LOGITS,
+    MASK,
     PAST,
     ROW,
     TOKEN,
 )
-from ..model.compiled import Progress
-from ..model.model import Model
-from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import InputError
 from ..session.session import InferenceSession
 from .cache import KeyValueCache
-from .decoder import CHUNKS, LENGTH, LOGITS, OPTIONS, cache_layout, cache_pairs, checked_length, logits_form
+from .decoder import CHUNKS, LENGTH, cache_layout, cache_pairs, checked_length, logits_form
 from .folder import ModelFolder
+from .model_source import OPTIONS, read_header
 
 EncoderInputs = Mapping[str, Any]
 
@@ -44,8 +45,8 @@ class EncodedForm:
     def __init__(self, folder: ModelFolder, max_length: int | None, cache: Any) -> None:
         """Read the headers.  Raises :class:`InputError` for a length beyond the model's context."""
         self.max_length = checked_length(folder, max_length)
-        first = Model(folder.model, cache=cache, options=OPTIONS).header
-        later = first if folder.later is None else Model(folder.later, cache=cache, options=OPTIONS).header
+        first = read_header(folder.model, cache)
+        later = first if folder.later is None else read_header(folder.later, cache)
         caches = {port.name: port for port in later.inputs if len(port.dims or ()) == 4}
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
         self.presents = cache_pairs(folder, caches, {port.name for port in first.outputs})

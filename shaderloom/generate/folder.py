@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ..compiler.frontend.next_token import IDS
+from ..runtime.bundle.files import is_bundle
+from ..runtime.bundle.format import MANIFEST
+from ..runtime.bundle.reader import Bundle
+from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
-from .config_files import Settings, read_text
+from .config_files import SETTINGS_BYTES, Settings, as_text, read_bytes
+from .text import TOKENIZER_BYTES, Tokenizer
 
 GENAI = "genai_config.json"
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
+TEMPLATE = "chat_template.jinja"
+#: What a bundle has besides for generation: the settings among its assets, and the model that chooses a token
+GENERATION, CHOICE = "generation.json", "choice"
+#: Special tokens that templates name
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 #: Parts of a model besides a decoder, in the words of onnxruntime-genai
 _OTHER_PARTS = ("encoder", "encoder_decoder_init", "vision", "speech", "audio", "embedding")
 #: What files of decoders are called where a folder does not say so, the first that is there
@@ -50,6 +60,8 @@ class ModelFolder:
     encoder: Path | None = None
     later: Path | None = None
     starts: tuple[int, ...] = ()
+    #: whether ``path`` is a bundle, of which ``context`` is what it was compiled for
+    is_bundle: bool = False
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
@@ -58,6 +70,8 @@ class ModelFolder:
         Raises :class:`ModelError` for settings that are wrong, :class:`UnsupportedError` for what is not supported.
         """
         folder = Path(path)
+        if (folder / MANIFEST).is_file() or (folder.is_file() and is_bundle(folder)):
+            return _read_bundle(folder)
         if not folder.is_dir():
             raise (
                 MissingFileError(str(path))
@@ -76,9 +90,59 @@ class ModelFolder:
         )
 
     @property
-    def tokenizer(self) -> Path:
-        """The file of the tokenizer, which may be missing."""
-        return self.path / TOKENIZER
+    def has_tokenizer(self) -> bool:
+        """Whether there is a tokenizer."""
+        if not self.is_bundle:
+            return (self.path / TOKENIZER).is_file()
+        with Bundle(self.path) as bundle:
+            return bundle.has_asset(TOKENIZER)
+
+    def open_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer.  Raises :class:`ModelError` for a file that is none."""
+        if not self.is_bundle:
+            return Tokenizer(self.path / TOKENIZER)
+        with Bundle(self.path) as bundle:
+            return Tokenizer.of(bundle.asset(TOKENIZER, TOKENIZER_BYTES))
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a bundle says of generation, as JSON; :meth:`read` reads it."""
+        return {
+            "context": self.context,
+            "ends": list(self.ends),
+            "past": list(self.past),
+            "present": list(self.present),
+            "heads": self.heads,
+            "size": self.size,
+            "special": dict(self.special),
+        }
+
+
+def _read_bundle(path: Path) -> ModelFolder:
+    with Bundle(path) as bundle:
+        if not bundle.has_asset(GENERATION):
+            raise ModelError(
+                f"the bundle '{path}' has no {GENERATION}", hint="shaderloom compile FOLDER -o NAME --generate"
+            )
+        settings = Settings.of(GENERATION, bundle.asset(GENERATION, SETTINGS_BYTES))
+        template = None
+        if bundle.has_asset(TEMPLATE):
+            template = as_text(TEMPLATE, bundle.asset(TEMPLATE, SETTINGS_BYTES))
+    context, special = settings.integer("context"), settings.section("special")
+    if not context:
+        raise ModelError(f"{GENERATION}: there is no context", hint="compile the bundle again")
+    return ModelFolder(
+        path=path,
+        model=path,
+        context=context,
+        ends=settings.integers("ends"),
+        past=_checked_patterns(GENERATION, settings.texts("past")),
+        present=_checked_patterns(GENERATION, settings.texts("present")),
+        template=template,
+        special=tuple((name, text) for name in _SPECIAL if (text := special.text(name)) is not None),
+        heads=settings.integer("heads") or 0,
+        size=settings.integer("size") or 0,
+        is_bundle=True,
+    )
 
 
 def _read_genai(folder: Path, file: str | None) -> ModelFolder:
@@ -95,9 +159,7 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
             raise UnsupportedError(f"{GENAI} calls '{role}' '{inputs.text(role)}'", hint=f"export it as '{name}'")
     past = tuple(inputs.text(f"past_{part}_names") or name for part, name in zip(("key", "value"), _PAST))
     present = tuple(outputs.text(f"present_{part}_names") or name for part, name in zip(("key", "value"), _PRESENT))
-    for pattern in (*past, *present):
-        if pattern.count("%d") != 1 or pattern.count("%") != 1:
-            raise ModelError(f"{GENAI}: the name '{pattern}' of a cache does not have one %d", hint="export it again")
+    _checked_patterns(GENAI, (*past, *present))
     context = model.integer("context_length")
     if not context:
         raise ModelError(f"{GENAI}: there is no context_length", hint="export the model again")
@@ -105,6 +167,13 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
     ends = model.integers("eos_token_id")
     sizes = (decoder.integer("num_key_value_heads") or 0, decoder.integer("head_size") or 0)
     return ModelFolder(folder, _inside(folder, name), context, ends, past, present, *_chat(folder), *sizes)
+
+
+def _checked_patterns(file: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if pattern.count("%d") != 1 or pattern.count("%") != 1:
+            raise ModelError(f"{file}: the name '{pattern}' of a cache does not have one %d", hint="export it again")
+    return patterns
 
 
 def _read_transformers(folder: Path, file: str | None) -> ModelFolder:
@@ -208,13 +277,13 @@ def _chat(folder: Path) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     """Return the template of chats, and the texts of special tokens that it may name."""
     config = Settings.read_optional(folder / "tokenizer_config.json")
     special = []
-    for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+    for name in _SPECIAL:
         token = config.raw(name)
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str):
             special.append((name, text))
-    own = folder / "chat_template.jinja"
-    template = read_text(own) if own.is_file() else config.raw("chat_template")
+    own = folder / TEMPLATE
+    template = as_text(own.name, read_bytes(own)) if own.is_file() else config.raw("chat_template")
     if isinstance(template, list):  # several, by name
         named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
         template = named.get("default")

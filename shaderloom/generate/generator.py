@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..compiler.frontend.next_token import IDS
+from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
 from .batch import BatchDecoder, BatchRow, unpadded
@@ -21,6 +21,7 @@ from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
 from .decoder import CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
+from .model_source import open_choice
 from .sampling import Sampling
 from .text import StopTexts, TextStream, Tokenizer
 
@@ -43,7 +44,7 @@ class _Shared:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer(self.folder.tokenizer)
+        return self.folder.open_tokenizer()
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -55,7 +56,8 @@ class _Shared:
 
     def choice(self) -> DeviceChoice:
         if self._choice is None:
-            self._choice = DeviceChoice(self.decoder.logits, self.cache)
+            logits = self.decoder.logits
+            self._choice = DeviceChoice(open_choice(self.folder, logits, self.cache), logits)
         return self._choice
 
     def close(self) -> None:
@@ -74,11 +76,13 @@ class Generator:
     first token on that differs.
 
     ``folder``
-        a folder that onnxruntime-genai's builder, optimum, transformers.js or ``shaderloom convert`` has written.
+        a folder that onnxruntime-genai's builder, optimum, transformers.js or ``shaderloom convert`` has written, or a
+        bundle of ``shaderloom compile --generate``, which takes no compiler.
     ``device``
         as for :class:`InferenceSession`.
     ``max_length``
-        the most tokens of a prompt and its answer; None: 4096, or the model's context if that is less.
+        the most tokens of a prompt and its answer; None: 4096, or the model's context if that is less; of a bundle
+        what it was compiled for.
     ``file``
         the model in the folder, where there are several.
     ``cache``
@@ -245,11 +249,13 @@ class Generator:
         decoder, folder = self._shared.decoder, self._shared.folder
         if isinstance(decoder, EncodedDecoder):
             raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
+        if folder.is_bundle:
+            raise UnsupportedError("a bundle has plans for one text", hint="generate the answers one after another")
         texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
         samplings = [Sampling(seed=each, **sampling) for each in _seeds(seed, len(texts))]
         rows = []
         for ids in texts:
-            words = TextStream(self._shared.tokenizer, ids) if folder.tokenizer.is_file() else None
+            words = TextStream(self._shared.tokenizer, ids) if folder.has_tokenizer else None
             rows.append(BatchRow(ids, self._checked_count(ids, max_new_tokens), folder.ends, words, StopTexts(stop)))
         if rows:
             batch = BatchDecoder(decoder, rows, self._shared.cache)
@@ -309,7 +315,7 @@ class Generator:
     ) -> Pieces:
         shared = self._shared
         choices = TokenChoices(shared.decoder.logits, shared.choice, [sampling], processors, [ids])
-        words = TextStream(shared.tokenizer, ids) if shared.folder.tokenizer.is_file() else None
+        words = TextStream(shared.tokenizer, ids) if shared.folder.has_tokenizer else None
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)

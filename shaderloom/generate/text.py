@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,20 @@ class Tokenizer:
         self._path = path.resolve()
         self._process = LimitedProcess(f"'{path.name}'", seconds)
         self.decode([])
+
+    @classmethod
+    def of(cls, content: bytes) -> Tokenizer:
+        """Read the content of a ``tokenizer.json``, which its process finds in a temporary file."""
+        folder = tempfile.TemporaryDirectory(prefix="shaderloom-")
+        try:
+            path = Path(folder.name, "tokenizer.json")
+            path.write_bytes(content)
+            tokenizer = cls(path)
+        except BaseException:
+            folder.cleanup()
+            raise
+        weakref.finalize(tokenizer, folder.cleanup)
+        return tokenizer
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the tokens of a text; with ``special`` those that the model begins texts with, too.

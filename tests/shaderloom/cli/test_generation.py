@@ -103,6 +103,24 @@ def test_bench_tokens(folder: Path):
     assert "length" in run_command("bench-tokens", folder, "--prompt", 600, status=1).output
 
 
+@pytest.mark.slow
+def test_a_bundle_that_generates(folder: Path, generator: Generator, tmp_path: Path):
+    bundle = tmp_path / "b"
+    output = run_command("compile", folder, "-o", bundle, "--generate", "--max-length", 300).stdout
+    assert "6 plans" in output
+    run_command("verify", bundle)
+    words = generator.generate(MESSAGE, max_new_tokens=5, stream=False).text
+    assert printable_lines(words) in run_command("generate", bundle, "the cat", "-n", 5).stdout
+
+
+def test_options_of_bundles_that_generate(folder: Path, tmp_path: Path):
+    place = ("-o", tmp_path / "b")
+    failed = run_command("compile", folder, *place, "--max-length", 300, status=1)
+    assert "--generate" in failed.output
+    failed = run_command("compile", folder, *place, "--generate", "--dynamic", "batch=1:2", status=1)
+    assert "--dynamic is not for bundles that generate text" in failed.output
+
+
 def test_inspect_shows_the_plans_of_a_folder(folder: Path):
     output = run_command("inspect", folder).stdout
     assert [line for line in output.splitlines() if line.startswith("runs of")] == [

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shaderloom import Tensor
+from shaderloom import InferenceSession, Tensor
+from shaderloom.generate.choice_model import build_choice
 from shaderloom.generate.chooser import DeviceChoice
 from shaderloom.generate.sampling import Sampling, choose, uniform
 from shaderloom.runtime.plan.errors import InputError
@@ -29,11 +30,17 @@ CASES: list[tuple[dict[str, Any], bool]] = [
 ]
 
 
+def device_choice(logits: Tensor) -> DeviceChoice:
+    batch, _, vocabulary = logits.shape
+    model = build_choice(vocabulary, logits.element_type, batch)
+    return DeviceChoice(InferenceSession(model, device=logits.device, cache=False, dynamic="off"), logits)
+
+
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(300, "float32"), (33001, "float16"), (50, "float32")])
 def test_device_and_host_choose_alike(each_device: Any, vocabulary: int, dtype: str):
     rng = np.random.default_rng(vocabulary)
     logits = Tensor.empty((1, 1, vocabulary), dtype, each_device)
-    choice = DeviceChoice(logits, False)
+    choice = device_choice(logits)
     for parameters, always in CASES:
         for seed in range(3):
             row = (rng.standard_normal(vocabulary) * 3).astype(dtype)
@@ -56,7 +63,7 @@ def test_rows_are_chosen_by_parameters_of_their_own(each_device: Any, vocabulary
     rng = np.random.default_rng(vocabulary + 1)
     numbers = (rng.standard_normal((len(CASES), 1, vocabulary)) * 3).astype(np.float32)
     logits = Tensor.from_numpy(numbers, each_device)
-    choice = DeviceChoice(logits, False)
+    choice = device_choice(logits)
     samplings = [Sampling(**parameters, seed=row) for row, (parameters, _) in enumerate(CASES)]
     texts = [rng.integers(0, vocabulary, 3 + row).tolist() for row in range(len(CASES))]
     choice.begin([ids[:-1] for ids in texts])

@@ -1,0 +1,25 @@
+"""Names of the ports and dimensions of a decoder in the form that text is generated with.
+
+:mod:`shaderloom.compiler.frontend.next_token` gives a model that form, and says what each of them is.
+"""
+
+from __future__ import annotations
+
+IDS = "input_ids"
+MASK = "attention_mask"  #: which positions are valid
+POSITIONS = "position_ids"
+ENDS = "sequence_ends"
+ROW = "logits_row"
+TOKEN = "token"
+LOGITS = "logits"
+#: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
+CAPACITY = "capacity"
+PAST = "past"
+#: What a decoder reads of an encoder, the flag that tells its first run from later ones, and the rows of both
+HIDDEN = "encoder_hidden_states"
+HIDDEN_MASK = "encoder_attention_mask"
+BRANCH = "use_cache_branch"
+ENCODED = "encoded"
+ENCODED_PAST = "encoded_past"
+#: What is in the names of caches of an encoder's results
+ENCODER_PART = ".encoder."

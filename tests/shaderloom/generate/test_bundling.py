@@ -1,0 +1,166 @@
+"""Bundles that generate text: the answers of the folder that they were compiled of, without the compiler.
+
+Covers: shaderloom/generate/bundling, shaderloom/generate/model_source, runtime/plan/decoder_ports.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shaderloom import Generator
+from shaderloom.bundles.session import BundleSession
+from shaderloom.generate.bundling import compile_generator
+from shaderloom.runtime.bundle.reader import Bundle
+from shaderloom.runtime.plan.errors import BundleError, InputError, ModelError, ShaderloomError, UnsupportedError
+
+from ...support.bundles import change_manifest, copy_bundle, seal
+from ...support.patience import PATIENCE
+from ...support.tiny_gguf import END, TinyGguf
+from .test_generator import drawn, greedy, until_end
+
+SAMPLED = {"max_new_tokens": 12, "temperature": 1.2, "top_k": 40, "top_p": 0.9, "seed": 3, "stream": False}
+
+
+@pytest.fixture(scope="module")
+def bundle(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "b"
+    compile_generator(folder, path, max_length=520, target="web")
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundled(bundle: Path, device: Any) -> Any:
+    with Generator(bundle, device=device) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("length", [1, 20, 300])
+def test_greedy_tokens_are_those_of_the_reference(bundled: Generator, tiny: TinyGguf, length: int):
+    bundled.rewind()
+    ids = drawn(length, length)
+    assert greedy(bundled, ids, 6) == until_end(tiny.greedy(ids, 6))
+    assert bundled.plans <= 3
+
+
+def test_draws_and_words_are_those_of_the_folder(bundled: Generator, generator: Generator):
+    messages = [{"role": "user", "content": "the thing"}]
+    assert bundled.encode(messages) == generator.encode(messages)
+    ours, theirs = (each.generate(messages, **SAMPLED) for each in (bundled, generator))
+    assert (ours.tokens, ours.text) == (theirs.tokens, theirs.text)
+
+
+def test_no_more_tokens_than_compiled_for(bundled: Generator, bundle: Path, device: Any):
+    assert bundled.max_length == 520
+    with pytest.raises(InputError, match="520"):
+        Generator(bundle, device=device, max_length=521)
+    with pytest.raises(UnsupportedError, match="one text"):
+        bundled.generate_batch([[3], [4]])
+
+
+def test_all_files_are_checked(bundle: Path):
+    with Bundle(bundle) as opened:
+        opened.check_all()
+        assert opened.models == ["choice"]
+        weights = set(opened.manifest.weights)
+        assert json.loads(opened.asset("generation.json", 1 << 20))["ends"] == [END]
+    with Bundle(bundle, model="choice") as choice:
+        assert not weights & set(choice.manifest.weights)
+        assert {port.name for port in choice.manifest.outputs} == {"token", "seen_next"}
+    with pytest.raises(InputError, match="it has choice"):
+        Bundle(bundle, model="voice")
+
+
+@pytest.mark.slow
+def test_a_zip_has_the_same_answers(folder: Path, tmp_path: Path, device: Any, tiny: TinyGguf):
+    path = tmp_path / "b.zip"
+    compile_generator(folder, path, as_zip=True)
+    ids = drawn(20, 1)
+    with Generator(path, device=device) as generator:
+        assert greedy(generator, ids, 4) == until_end(tiny.greedy(ids, 4))
+
+
+@pytest.mark.slow
+def test_a_bundle_takes_no_compiler(bundle: Path, device: Any, tiny: TinyGguf):
+    program = f"""
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {{"onnx", "jinja2", "networkx", "google", "onnxruntime"}}:
+            raise ImportError(name)
+        if name.startswith(("shaderloom.compiler", "shaderloom.templates")):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Blocked())
+import shaderloom
+with shaderloom.Generator({str(bundle)!r}, device={device.name!r}) as generator:
+    for temperature in (0.0, 1.0):
+        print(*generator.generate({drawn(20, 1)}, max_new_tokens=4, temperature=temperature, stream=False).tokens)
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert list(map(int, first.split())) == until_end(tiny.greedy(drawn(20, 1), 4))
+    assert second
+
+
+def changed(bundle: Path, target: Path, name: str, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of which a JSON file is another one, with the hashes that it has then."""
+    file = copy_bundle(bundle, target) / name
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value))
+    seal(target)
+    return target
+
+
+def rename_caches(settings: dict[str, Any]) -> None:
+    settings["past"] = ["p.%d.%d"]
+
+
+def drop_context(settings: dict[str, Any]) -> None:
+    del settings["context"]
+
+
+def name_other_caches(settings: dict[str, Any]) -> None:
+    settings["present"] = ["none.%d", "nothing.%d"]
+
+
+def end_with_a_text(settings: dict[str, Any]) -> None:
+    settings["ends"] = ["</s>"]
+
+
+@pytest.mark.parametrize("change", [rename_caches, drop_context, name_other_caches, end_with_a_text])
+def test_settings_are_not_trusted(bundle: Path, tmp_path: Path, device: Any, change: Callable[[dict[str, Any]], None]):
+    with pytest.raises(ShaderloomError):
+        Generator(changed(bundle, tmp_path / "b", "assets/generation.json", change), device=device)
+
+
+def test_a_model_lists_no_files_of_its_own(bundle: Path, tmp_path: Path, device: Any):
+    def add(manifest: dict[str, Any]) -> None:
+        manifest["files"]["plan-extra.json"] = {"size": 0, "sha256": []}
+
+    path = changed(bundle, tmp_path / "b", "models/choice.json", add)
+    with Bundle(path) as opened, pytest.raises(BundleError, match="otherwise"):
+        opened.check_all()
+    with pytest.raises(BundleError, match="otherwise"):
+        BundleSession(path, device=device, model="choice")
+
+
+def test_a_bundle_of_a_bundle_and_one_without_settings(bundle: Path, tmp_path: Path, device: Any):
+    with pytest.raises(InputError, match="already"):
+        compile_generator(bundle, tmp_path / "b")
+
+    path = copy_bundle(bundle, tmp_path / "c")
+    (path / "assets" / "generation.json").unlink()
+    files = json.loads((path / "manifest.json").read_text())["files"]
+    del files["assets/generation.json"]
+    change_manifest(path, files=files)
+    with pytest.raises(ModelError, match="--generate"):
+        Generator(path, device=device)
