@@ -94,6 +94,9 @@ export interface LoadOptions {
   maxWeightBytes?: number;
   /** Bytes of all buffers of the session, at most; 2 ** 33 beyond `maxWeightBytes` by default. */
   maxDeviceBytes?: number;
+  /** Seconds that a run may wait for the device, at most, behind the runs before it; 300 by default. A run is submitted in
+   *  parts of about 0.2 s, and ends between them. */
+  maxRunSeconds?: number;
   /** Compile the pipelines of all plans, too, beside the upload of weights, or those of each plan in its first run.
    *  Default: whether the bundle is one plan. */
   prepare?: boolean;
@@ -135,7 +138,7 @@ export interface RunOptions<Location extends keyof Located = keyof Located> {
    * elsewhere the output has a buffer of its own, and the fed one stays as it is.
    */
   inPlace?: boolean;
-  /** Ends the wait at once, which rejects with the signal's reason; work that the device has goes on. */
+  /** Ends the run at once, which rejects with the signal's reason; what was submitted, a part or two, goes on. */
   signal?: AbortSignal;
 }
 
@@ -305,8 +308,8 @@ export interface Sample {
 }
 
 /**
- * A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order. Runs of programs
- * wait for the one before.
+ * A loaded bundle. Runs may overlap: the device takes them in the order of the calls, a run that is submitted in one
+ * part without a wait between them, one of several parts and that of a program once the run before was submitted.
  */
 export interface Session {
   /** What the bundle says of itself: manifest.json. */

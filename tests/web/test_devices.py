@@ -13,7 +13,7 @@ from shaderloom.serve.files import runner_resources, text_resource
 from shaderloom.serve.site import Resource, Site
 
 from ..support.bundles import feeds, files_of, small_model
-from .chromium import Page
+from .chromium import Chromium, Page, find_chromium
 from .conftest import EMPTY
 
 #: Counts pipelines, bytes of buffers that were made and destroyed, and bytes that were written; the outputs of a run
@@ -93,6 +93,39 @@ def test_a_session_recovers_from_the_loss_of_its_device(page: Page):
     assert "was lost" in found["reason"]
     assert (found["same"], found["failed"], found["aborted"], found["closed"]) == (False, "device", "no", "closed")
     assert found["seen"] == ["device", "weights", "pipelines"]
+
+
+@pytest.mark.slow
+def test_a_session_recovers_from_the_crash_of_the_gpu_process(browser, static_bundle):
+    """In a browser of its own: the process of the GPU ends, with all devices of all pages."""
+    contents = {f"/bundle/{name}": data for name, data in files_of(static_bundle).items()}
+    files = {path: Resource("text/plain", lambda data=data: data) for path, data in contents.items()}
+    resources = {**EMPTY, **runner_resources(), **files}
+    program = find_chromium()
+    assert program is not None
+    with Chromium(program) as own, Site(resources) as site, own.open(site.url + "empty.html") as page:
+        page.evaluate(COUNT)
+        page.call(
+            """async (values) => {
+              const { load } = await import("/shaderloom.js");
+              globalThis.session = await load("/bundle/");
+              await y(session, values);
+            }""",
+            values(),
+        )
+        own.send("Browser.crashGpuProcess")
+        reason, failed, after = page.call(
+            """async (values) => {
+              const reason = await session.lost;
+              const failed = await y(session, values).catch((error) => error.kind);
+              await session.recover();
+              return [reason, failed, await y(session, values)];
+            }""",
+            values(),
+        )
+    assert "was lost" in reason
+    assert failed == "device"
+    assert_is_y(after)
 
 
 def test_another_device_of_the_callers_takes_over(page: Page):

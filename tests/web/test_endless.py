@@ -60,3 +60,19 @@ RUN = """async (how) => {
 @pytest.mark.parametrize(("how", "told"), [("signal", ["enough", "before"]), ("dispose", ["closed", "before"])])
 def test_the_wait_can_be_ended(page, how, told):
     assert page.call(RUN, how) == told
+
+
+#: Two runs at once, and the next one
+LIMITED = """async (maxRunSeconds) => {
+  const { load } = await import("/shaderloom.js");
+  const session = await load("/bundle/", { prepare: true, maxRunSeconds });
+  const feeds = { x: new Float32Array(2 * 5 * 8), bias: new Float32Array(8) };
+  const run = () => session.run(feeds).then(() => "ran", ({ kind, message }) => `${kind}: ${message}`);
+  return [...await Promise.all([run(), run()]), await run()];
+}"""
+
+
+def test_the_wait_has_an_end(page):
+    """Each run waits for its own time, also behind one that the device does not end."""
+    error = "device: a run takes the device more than 0.5 s (maxRunSeconds); the rest of it was not submitted"
+    assert page.call(LIMITED, 0.5) == [error] * 3

@@ -26,7 +26,7 @@ def test_the_modules_are_small_and_import_each_other_alone():
     while waiting:
         loaded.add(path := waiting.pop())
         waiting += [other for other, by in at_once.items() if path in by and other not in loaded]
-    assert sum(len(texts[path].encode()) for path in loaded) <= 150 * 1024
+    assert sum(len(texts[path].encode()) for path in loaded) <= 160 * 1024
     assert sum(len(text.encode()) for text in texts.values()) <= 210 * 1024, "with programs, profiles, samples and keys"
 
 

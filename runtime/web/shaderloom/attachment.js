@@ -6,6 +6,7 @@ import { Calls } from "./calls.js";
 import { isSoftware } from "./device.js";
 import { DeviceGuard } from "./guard.js";
 import { OutputCopies } from "./outputs.js";
+import { Pacer } from "./pacing.js";
 import { Pipelines } from "./pipelines.js";
 import { Plans } from "./plans.js";
 import { SharedDevice } from "./sharing.js";
@@ -20,18 +21,20 @@ export class Attachment {
   /** @param {BundleFiles} files @param {GPUDevice} device @param {boolean} ownsDevice whether it ends with the session
    *  @param {LoadOptions} options @param {(progress: Progress) => void} onProgress */
   constructor(files, device, ownsDevice, options, onProgress) {
-    const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33 } = options;
+    const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33, maxRunSeconds = 300 } = options;
+    const software = options.software ?? isSoftware(device);
     this.#files = files;
     this.#ownsDevice = ownsDevice;
     this.#shared = SharedDevice.on(device);
     this.guard = new DeviceGuard(device);
     this.buffers = new Buffers(device, maxDeviceBytes);
     this.pipelines = new Pipelines(files, this.guard, this.#shared);
-    this.plans = new Plans(files, this.pipelines, options.software ?? isSoftware(device), onProgress);
+    this.plans = new Plans(files, this.pipelines, software, onProgress);
     this.calls = new Calls(device, this.buffers);
     this.copies = new OutputCopies(this.guard);
+    this.pacer = new Pacer(this.guard, software, maxRunSeconds);
     this.programs = files.programs
-      && new files.programs.ProgramRunner(this.guard, this.buffers, this.calls, this.copies, this.plans);
+      && new files.programs.ProgramRunner(this.guard, this.pacer, this.buffers, this.calls, this.copies, this.plans);
   }
 
   /** Upload the weights. @param {(progress: Progress) => void} onProgress */

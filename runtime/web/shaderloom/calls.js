@@ -14,9 +14,9 @@ import {
 } from "./sizes.js";
 
 /**
- * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], group?: GPUBindGroup }} SizedCall
+ * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], work: number, group?: GPUBindGroup }} SizedCall
  * @typedef {{ calls: SizedCall[], count?: number }} SizedCommand Calls, and how often they repeat.
- * @typedef {Required<SizedCall> & { offset?: number }} BoundCall A dispatch, with where the number of its iteration is.
+ * @typedef {Required<SizedCall> & { offset?: number }} Dispatch One of a call, with where the number of its iteration is.
  * @typedef {(name: string) => GPUBuffer | undefined} Lookup The buffer of a name in a plan.
  */
 
@@ -38,11 +38,12 @@ export class Calls {
   }
 
   /**
-   * Allocate the buffers of a run, write its feeds, and return its dispatches and the lookup of its buffers.
+   * Allocate the buffers of a run, write its feeds, and return its dispatches, which are made as they are asked for, and
+   * the lookup of its buffers.
    *
    * @param {LoadedPlan} loaded @param {Symbols} symbols @param {Record<string, Value>} values
    * @param {Map<string, GPUBuffer>} [written] buffers of the caller's for outputs, by the names of these in the plan
-   * @returns {{ calls: BoundCall[], lookup: Lookup }}
+   * @returns {{ dispatches: Iterable<Dispatch>, lookup: Lookup }}
    * @throws {ShaderloomError} "bundle" for a call that does not fit the plan, "device" for more than the device allows
    */
   bind(loaded, symbols, values, written = new Map()) {
@@ -78,20 +79,14 @@ export class Calls {
     const commands = this.#sized(loaded, symbols, sizes.join());
     const counts = commands.flatMap(({ count }) => count ?? []);
     if (counts.length) this.#allocateIterations(Math.max(1, ...counts));
-    const calls = commands.flatMap((command) => {
-      const bound = command.calls.map((sized) => {
-        // Bind groups are cached, save those that bind the caller's buffers.
-        if (sized.call.ranges.some(({ buffer }) => callers.has(buffer))) {
-          return { ...sized, group: this.#group(sized, symbols, lookup, rooms) };
-        }
-        sized.group ??= this.#group(sized, symbols, lookup, rooms);
-        return /** @type {BoundCall} */ (sized);
-      });
-      if (command.count === undefined) return bound;
-      return Array.from({ length: command.count }, (_, number) =>
-        bound.map((call) => ({ ...call, offset: number * ITERATION_STRIDE }))).flat();
-    });
-    return { calls, lookup };
+    /** @param {SizedCall} sized @returns {SizedCall} with its bind group: a cached one, unless a caller's buffer is in it */
+    const bound = (sized) => {
+      const isCallers = sized.call.ranges.some(({ buffer }) => callers.has(buffer));
+      const group = (!isCallers && sized.group) || this.#group(sized, symbols, lookup, rooms);
+      if (!isCallers) sized.group = group;
+      return isCallers ? { ...sized, group } : sized;
+    };
+    return { dispatches: dispatchesOf(commands, bound), lookup };
   }
 
   /** Return the buffer with the numbers of a plan's `problem:N`. @param {Plan} plan @param {string} name */
@@ -136,7 +131,7 @@ export class Calls {
         const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
         if (Math.max(...grid) > most) throw new ShaderloomError("device", `${text}; the device allows ${most} an axis`);
         const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
-        sized.calls.push({ call, compiled, grid });
+        sized.calls.push({ call, compiled, grid, work: workOf(call, compiled, grid, symbols) });
       }
       return sized;
     });
@@ -220,13 +215,27 @@ export function encodeStates(encoder, { inputs, states }, symbols, lookup) {
   }
 }
 
-/** Encode a run: its copies, and a pass of its dispatches. @param {GPUCommandEncoder} encoder @param {Plan} plan
- *  @param {Symbols} symbols @param {BoundCall[]} calls @param {Lookup} lookup */
-export function encodeRun(encoder, plan, symbols, calls, lookup) {
-  encodeStates(encoder, plan, symbols, lookup);
-  const pass = encoder.beginComputePass();
-  for (const call of calls) encodeCall(pass, call);
-  pass.end();
+/** Make the dispatches of commands. @param {SizedCommand[]} commands @param {(call: SizedCall) => SizedCall} bound
+ *  @returns {Generator<Dispatch>} */
+function* dispatchesOf(commands, bound) {
+  for (const { calls, count } of commands) {
+    /** @type {SizedCall[]} */
+    const ready = [];
+    for (let number = 0; number < (count ?? 1); number++) {
+      for (const [index, call] of calls.entries()) {
+        if (!number) ready.push(bound(call));
+        const dispatch = /** @type {Dispatch} */ (ready[index]);
+        yield count === undefined ? dispatch : { ...dispatch, offset: number * ITERATION_STRIDE };
+      }
+    }
+  }
+}
+
+/** Return about how many operations a call takes: those of the compiler, a byte for eight, an invocation for sixteen.
+ *  @param {Call} call @param {CompiledKernel} compiled @param {number[]} grid @param {Symbols} symbols */
+function workOf({ flops = 0, bytes = 0 }, { kernel }, grid, symbols) {
+  const invocations = elementCount(grid) * elementCount(kernel.workgroup);
+  return Math.max(evaluate(flops, symbols), 0) + 8 * Math.max(evaluate(bytes, symbols), 0) + 16 * invocations;
 }
 
 /** Return a number of iterations, checked. @param {number} count */
@@ -235,7 +244,7 @@ function iterations(count) {
   throw new ShaderloomError("bundle", `the plan repeats a command ${count} times`);
 }
 
-/** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {BoundCall} call */
+/** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
 export function encodeCall(pass, { compiled, group, grid: [x, y, z], offset }) {
   pass.setPipeline(compiled.pipeline);
   pass.setBindGroup(0, group, offset === undefined ? [] : [offset]);

@@ -1,4 +1,5 @@
 /** @import { Manifest, Plan } from "../shaderloom.js" */
+/** @import { Question } from "./checking_elsewhere.js" */
 
 import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
@@ -7,14 +8,7 @@ import { readJson, Refusal } from "./structure.js";
 /** Bytes of JSON that a page's own thread checks in some milliseconds. */
 const MOST_HERE = 2 ** 20;
 
-/**
- * The bytes of a manifest that is to be checked, or was, and of a plan that is.
- *
- * @typedef {Uint8Array<ArrayBuffer>} Bytes
- * @typedef {{ manifest: Bytes, plan?: { content: Bytes, key: string } }} Question
- * @typedef {{ refusal?: { rule: string, reason: string, path: (string | number)[] }, fault?: string }} Answer
- * @typedef {typeof import("./programs.js")} Programs
- */
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
 
 /** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content
  *  @returns {Promise<{ manifest: Manifest, programs?: Programs }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
@@ -53,25 +47,9 @@ async function reported(file, read) {
   }
 }
 
-/** Let a worker answer a question about a large content. Return false where that is not large, or no worker runs: pages
- *  without its file, policies that forbid it, Node.js. @param {Bytes} content @param {Question} question
+/** Return whether a worker found a large content right. @param {Bytes} content @param {Question} question
  *  @throws {Refusal} for what is not right */
 async function isCheckedElsewhere(content, question) {
   if (content.length <= MOST_HERE || typeof Worker === "undefined") return false;
-  /** @type {Worker | undefined} */
-  let worker;
-  /** @type {Answer} */
-  const answer = await new Promise((resolve) => {
-    try {
-      worker = new Worker(new URL("./checking_worker.js", import.meta.url), { type: "module" });
-      worker.onmessage = ({ data }) => resolve(data);
-      worker.onerror = () => resolve({ fault: "it did not start" });
-      worker.postMessage(question);
-    } catch (error) {
-      resolve({ fault: String(error) });
-    }
-  });
-  worker?.terminate();
-  if (answer.refusal) throw new Refusal(answer.refusal.rule, answer.refusal.reason, answer.refusal.path);
-  return answer.fault === undefined;
+  return (await import("./checking_elsewhere.js")).isRight(question);
 }

@@ -3,15 +3,16 @@
 /** @import * as api from "../shaderloom.js" */
 /** @import { Plan } from "../shaderloom.js" */
 /** @import { Buffers } from "./buffers.js" */
-/** @import { BoundCall, Calls } from "./calls.js" */
+/** @import { Calls, Dispatch } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { DeviceGuard } from "./guard.js" */
 /** @import { Output, OutputCopies, Source } from "./outputs.js" */
+/** @import { Pacer, Turn } from "./pacing.js" */
 /** @import { PlanKeys, Plans } from "./plans.js" */
 /** @import { Symbols } from "./shapes.js" */
 
 import { writeArray } from "./buffers.js";
-import { encodeRun, encodeStates } from "./calls.js";
+import { encodeStates } from "./calls.js";
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer, requireShape } from "./feeds.js";
@@ -24,8 +25,8 @@ export { checkPrograms, stageUses } from "./program_relations.js";
 
 /** A value of a run: elements on the host or in a buffer.
  *  @typedef {{ data: api.TypedArray | GPUBuffer, dtype: api.DataType, dims: readonly number[] }} ProgramValue
- *  @typedef {(calls: BoundCall[], symbols: Symbols) => Promise<void>} TimeCalls
- *  @typedef {{ program: api.Program, values: Map<string, ProgramValue>, sizes: Symbols, signal?: AbortSignal,
+ *  @typedef {(turn: Turn, dispatches: Iterable<Dispatch>, symbols: Symbols) => Promise<void>} TimeCalls
+ *  @typedef {{ program: api.Program, values: Map<string, ProgramValue>, sizes: Symbols, turn: Turn, signal?: AbortSignal,
  *    time?: TimeCalls, inPlace?: boolean, taken: Set<GPUBuffer>, work: { done: number } }} ProgramRun The values and sizes
  *    that are there, fed buffers to which outputs were written, and how many steps, iterations and dispatches there
  *    were. */
@@ -37,19 +38,19 @@ export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
 /** Run programs: one at a time, since each depends on values that it reads back. */
 export class ProgramRunner {
   #guard;
+  #pacer;
   #buffers;
   #calls;
   #copies;
   #plans;
   /** Loops that ran, numbered. @type {Map<api.LoopStep, number>} */
   #loops = new Map();
-  /** The run before. @type {Promise<unknown>} */
-  #turn = Promise.resolve();
 
-  /** @param {DeviceGuard} guard @param {Buffers} buffers @param {Calls} calls @param {OutputCopies} copies
-   *  @param {Plans} plans */
-  constructor(guard, buffers, calls, copies, plans) {
+  /** @param {DeviceGuard} guard @param {Pacer} pacer @param {Buffers} buffers @param {Calls} calls
+   *  @param {OutputCopies} copies @param {Plans} plans */
+  constructor(guard, pacer, buffers, calls, copies, plans) {
     this.#guard = guard;
+    this.#pacer = pacer;
     this.#buffers = buffers;
     this.#calls = calls;
     this.#copies = copies;
@@ -68,15 +69,18 @@ export class ProgramRunner {
   async run(program, symbols, feeds, ports, { outputs = ports.map(({ name }) => name), inPlace, ...options }) {
     const unknown = outputs.find((name) => !ports.some((port) => port.name === name));
     if (unknown !== undefined) throw new ShaderloomError("input", `the model has no output '${unknown}'`);
-    const result = this.#turn.then(() => this.#run(program, symbols, feeds, { outputs, inPlace, ...options }));
-    this.#turn = result.catch(() => {});
-    return result;
+    const turn = await this.#pacer.turn(options.signal);
+    try {
+      return await this.#run(turn, program, symbols, feeds, { outputs, inPlace, ...options });
+    } finally {
+      turn.end();
+    }
   }
 
-  /** @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
+  /** @param {Turn} turn @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
    *  @param {api.RunOptions & { outputs: readonly string[], time?: TimeCalls }} options
    *  @returns {Promise<Record<string, api.Tensor>>} */
-  async #run(program, symbols, feeds, { outputs, inPlace, signal, time, ...places }) {
+  async #run(turn, program, symbols, feeds, { outputs, inPlace, signal, time, ...places }) {
     /** @type {Map<string, ProgramValue>} */
     const values = new Map();
     for (const [name, shape] of Object.entries(program.shapes)) {
@@ -86,14 +90,14 @@ export class ProgramRunner {
     /** @type {Symbols} */
     const sizes = Object.assign(Object.create(null), symbols);
     /** @type {ProgramRun} */
-    const run = { program, values, sizes, signal, time, inPlace, taken: new Set(), work: { done: 0 } };
+    const run = { program, values, sizes, turn, signal, time, inPlace, taken: new Set(), work: { done: 0 } };
     await this.#runSteps(run, program.steps);
-    return this.#deliver(outputs.map((name) => [name, valueAt(values, name)]), places, run.taken);
+    return this.#deliver(turn, outputs.map((name) => [name, valueAt(values, name)]), places, run.taken);
   }
 
   /** Run steps to the end of their block. @param {ProgramRun} run @param {api.Step[]} steps */
   async #runSteps(run, steps) {
-    const { program, values, sizes, signal } = run;
+    const { program, values, sizes, turn, signal } = run;
     for (let index = 0; index < steps.length; index++) {
       this.#guard.check();
       signal?.throwIfAborted();
@@ -104,18 +108,18 @@ export class ProgramRunner {
       else if (step.kind === "refuse") throw new ShaderloomError("input", step.reason);
       else if (step.kind === "loop") await this.#runLoop(run, step);
       else if (step.kind === "branch") {
-        await this.#runSteps(run, await this.#isTrue(values, step.condition) ? step.true : step.false);
+        await this.#runSteps(run, await this.#isTrue(turn, values, step.condition) ? step.true : step.false);
       } else {
-        const elements = await this.#read(valueAt(values, step.value));
+        const elements = await this.#read(turn, valueAt(values, step.value));
         for (const [at, symbol] of step.symbols.entries()) sizes[symbol] = elements[at];
         requireRanges(program, sizes, step.symbols);
       }
     }
   }
 
-  /** @param {Map<string, ProgramValue>} values @param {string} name */
-  async #isTrue(values, name) {
-    const [element] = await this.#read(valueAt(values, name));
+  /** @param {Turn} turn @param {Map<string, ProgramValue>} values @param {string} name */
+  async #isTrue(turn, values, name) {
+    const [element] = await this.#read(turn, valueAt(values, name));
     return Boolean(element);
   }
 
@@ -128,10 +132,11 @@ export class ProgramRunner {
     try {
       const carried = await this.#iterate(run, step, rows);
       for (const [at, { result }] of step.carried.entries()) if (result !== null) values.set(result, carried[at]);
-      await this.#guard.watch("a loop", async () => {
+      await run.turn.submit("a loop", (encoder) => {
         for (const [at, stacked] of step.stacked.entries()) {
-          values.set(stacked.result, this.#stacked(rows[at], stacked, sizes));
+          values.set(stacked.result, this.#stacked(encoder, rows[at], stacked, sizes));
         }
+        return { work: copyWork(step.stacked.map(({ result }) => valueAt(values, result))), finish: nothing };
       });
     } finally {
       for (const [at, stacked] of rows.entries()) {
@@ -143,13 +148,13 @@ export class ProgramRunner {
   /** Return what a loop carries out of its last iteration; collect its rows. @param {ProgramRun} run
    *  @param {api.LoopStep} step @param {GPUBuffer[][]} rows @returns {Promise<ProgramValue[]>} */
   async #iterate(run, step, rows) {
-    const { program, values, sizes } = run;
+    const { program, values, sizes, turn } = run;
     const { count, symbol, condition, going } = step;
     const most = count === null ? Infinity : evaluate(count, sizes);
     if (count !== null && condition === null && going === null) this.#requireRoom(step, sizes, most);
     const own = this.#ordinal(step);
     let carried = step.carried.map(({ initial }) => valueAt(values, initial));
-    let goesOn = condition === null || await this.#isTrue(values, condition);
+    let goesOn = condition === null || await this.#isTrue(turn, values, condition);
     let number = 0;
     /** @param {number} iterations */
     const note = (iterations) => {
@@ -177,7 +182,7 @@ export class ProgramRunner {
       inner.set(step.iteration, { dtype: "int64", dims: [], data: iteration });
       for (const [at, { name }] of step.carried.entries()) inner.set(name, carried[at]);
       await this.#runSteps({ ...run, values: inner, inPlace: false }, step.steps);
-      await this.#guard.watch("a loop", async () => {
+      await turn.submit("a loop", () => {
         // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
         carried = step.carried.map(({ name, next }) => {
           const value = valueAt(inner, next);
@@ -185,13 +190,14 @@ export class ProgramRunner {
           this.#copy(value, data);
           return { ...value, data };
         });
-        for (const [at, { row }] of step.stacked.entries()) {
-          const value = valueAt(inner, row);
+        const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
+        for (const [at, value] of stacked.entries()) {
           rows[at].push(this.#buffers.create(this.#rowName(step, at, number), bytesOf(value)));
           this.#copy(value, /** @type {GPUBuffer} */ (rows[at].at(-1)));
         }
+        return { work: copyWork([...carried, ...stacked]), finish: nothing };
       });
-      goesOn = going === null || await this.#isTrue(inner, going);
+      goesOn = going === null || await this.#isTrue(turn, inner, going);
       noteSizes();
     }
     note(number);
@@ -233,26 +239,24 @@ export class ProgramRunner {
     }
   }
 
-  /** Return rows, which are whole words, along a new first axis. @param {GPUBuffer[]} rows
-   *  @param {api.LoopStep["stacked"][number]} stacked @param {Symbols} sizes @returns {ProgramValue} */
-  #stacked(rows, { row, result, dtype, shape }, sizes) {
+  /** Return rows, which are whole words, along a new first axis. @param {GPUCommandEncoder} encoder
+   *  @param {GPUBuffer[]} rows @param {api.LoopStep["stacked"][number]} stacked @param {Symbols} sizes
+   *  @returns {ProgramValue} */
+  #stacked(encoder, rows, { row, result, dtype, shape }, sizes) {
     const dims = shapeOf({ name: row, shape }, sizes);
     const bytes = bytesOf({ dtype, dims });
     const buffer = this.#buffers.allocate(`stacked ${result}`, bytes * rows.length);
-    const encoder = this.#guard.device.createCommandEncoder();
     for (const [at, source] of rows.entries()) {
       if (bytes) encoder.copyBufferToBuffer(source, 0, buffer, at * bytes, bytes);
     }
-    this.#guard.device.queue.submit([encoder.finish()]);
     return { dtype, dims: [rows.length, ...dims], data: buffer };
   }
 
   /** @param {ProgramRun} run @param {api.StageStep} step @param {api.Step[]} later the steps behind it */
   async #runStage(run, step, later) {
-    const { values, sizes, time } = run;
+    const { values, sizes, turn, time } = run;
     const loaded = await this.#plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
-    const { device } = this.#guard;
     /** @type {Symbols} */
     const symbols = Object.create(null);
     for (const { name } of plan.symbols) symbols[name] = sizes[name];
@@ -265,34 +269,36 @@ export class ProgramRunner {
       requireShape(port, symbols, feeds[name]);
     }
     countWork(run, dispatchCount(plan, symbols), step);
-    await this.#guard.watch("a stage", async () => {
-      const { calls, lookup } = this.#calls.bind(loaded, symbols, feeds, takenBuffers(run, plan, later));
-      const encoder = device.createCommandEncoder();
-      if (time) encodeStates(encoder, plan, symbols, lookup);
-      else encodeRun(encoder, plan, symbols, calls, lookup);
-      device.queue.submit([encoder.finish()]);
+    /** @type {Iterable<Dispatch>} */
+    let dispatches = [];
+    await turn.submit("a stage", (encoder) => {
+      const bound = this.#calls.bind(loaded, symbols, feeds, takenBuffers(run, plan, later));
+      encodeStates(encoder, plan, symbols, bound.lookup);
       for (const port of plan.outputs) {
         const { name, dtype } = port;
-        const content = contentOf(sources.get(name), lookup);
+        const content = contentOf(sources.get(name), bound.lookup);
         const data = isBuffer(content) ? content : typedArray(dtype, content.buffer);
         values.set(name, { dtype, dims: shapeOf(port, symbols), data });
       }
-      await time?.(calls, symbols);
+      dispatches = bound.dispatches;
+      return { dispatches: time ? [] : dispatches, finish: nothing };
     });
+    await time?.(turn, dispatches, symbols);
   }
 
-  /** Return the elements of a value as numbers. @param {ProgramValue} value @returns {Promise<number[]>} */
-  async #read(value) {
-    const { read } = await this.#deliver([["read", value]], {});
+  /** Return the elements of a value as numbers. @param {Turn} turn @param {ProgramValue} value
+   *  @returns {Promise<number[]>} */
+  async #read(turn, value) {
+    const { read } = await this.#deliver(turn, [["read", value]], {});
     return Array.from(/** @type {ArrayLike<number | bigint>} */ (/** @type {api.CpuTensor} */ (read).data), Number);
   }
 
   /** Return values as a caller gets them, in arrays and buffers of its own, or in fed buffers that were `taken`.
-   *  @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
+   *  @param {Turn} turn @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
    *  @param {Set<GPUBuffer>} [taken] @returns {Promise<Record<string, api.Tensor>>} */
-  #deliver(values, places, taken = new Set()) {
+  #deliver(turn, values, places, taken = new Set()) {
     const { device } = this.#guard;
-    return this.#guard.watch("reading results", () => {
+    return turn.submit("reading results", () => {
       /** @type {Output[]} */
       const outputs = [];
       /** @type {Map<string, Source>} */
@@ -305,12 +311,10 @@ export class ProgramRunner {
         const bytes = isBuffer(data) ? undefined : new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice();
         sources.set(name, { constant: bytes, buffer: name });
       }
-      const encoder = device.createCommandEncoder();
       const lookup = (/** @type {string} */ name) => buffers.get(name);
       const begun = new Map([...buffers].filter(([, buffer]) => taken.has(buffer)));
-      const read = this.#copies.deliver(encoder, sources, placeOutputs(device, outputs, places, begun), lookup);
-      device.queue.submit([encoder.finish()]);
-      return read();
+      const placed = placeOutputs(device, outputs, places, begun);
+      return { finish: (encoder) => this.#copies.deliver(encoder, sources, placed, lookup) };
     });
   }
 }
@@ -341,6 +345,12 @@ function readBy(step) {
   if (step.kind === "branch") return [step.condition];
   return step.kind === "loop" ? [step.condition ?? "", ...step.carried.map(({ initial }) => initial)] : [];
 }
+
+/** What ends the work of which nothing is waited for. */
+const nothing = () => () => Promise.resolve();
+
+/** Return the work of copies, as calls estimate it. @param {ProgramValue[]} values */
+const copyWork = (values) => 8 * values.reduce((sum, value) => sum + bytesOf(value), 0);
 
 /** Return the bytes of a value's elements. @param {Pick<ProgramValue, "dtype" | "dims">} value */
 const bytesOf = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);

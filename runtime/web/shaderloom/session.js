@@ -6,7 +6,7 @@
 
 import { abortable } from "./aborting.js";
 import { Attachment } from "./attachment.js";
-import { encodeRun } from "./calls.js";
+import { encodeStates } from "./calls.js";
 import { checkDevice, openDevice } from "./device.js";
 import { ShaderloomError } from "./errors.js";
 import { requireShape } from "./feeds.js";
@@ -26,7 +26,7 @@ import { requireFewer } from "./weights.js";
  */
 export const load = (source, options = {}) => abortable(Session.open(source, options), options.signal);
 
-/** A loaded bundle. Runs may overlap: each is one submission, and the device's queue keeps their order.
+/** A loaded bundle. Runs may overlap: what they submit, and what they give, is in the order in which they begin.
  *  @implements {api.Session} */
 class Session {
   #files;
@@ -111,27 +111,31 @@ class Session {
   /** @param {api.Feeds} feeds @param {api.RunOptions} options @returns {Promise<Record<string, api.Tensor>>} */
   async #run(feeds, options) {
     const { outputs, inPlace, signal } = options;
-    const { guard, calls, copies } = this.#on;
+    const { guard, calls, copies, pacer } = this.#on;
     const { device } = guard;
     signal?.throwIfAborted();
     guard.check();
     const { program, index, symbols, values } = this.#signature.match(feeds);
     if (program) return this.#runProgram(program, symbols, values, options);
     const loaded = await this.#planFor(index, symbols, values);
-    guard.check();
-    signal?.throwIfAborted();
     const { plan, sources } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
     const begun = inPlace ? begunBuffers(plan, values) : new Map();
-    return guard.watch("a run", () => {
-      const placed = placeOutputs(device, wanted, options, begun);
-      const bound = calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
-      const encoder = device.createCommandEncoder();
-      encodeRun(encoder, plan, symbols, bound.calls, bound.lookup);
-      const read = copies.deliver(encoder, sources, placed, bound.lookup);
-      device.queue.submit([encoder.finish()]);
-      return read();
-    });
+    const turn = await pacer.turn(signal);
+    try {
+      return await turn.submit("a run", (encoder) => {
+        const placed = placeOutputs(device, wanted, options, begun);
+        const bound = calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
+        encodeStates(encoder, plan, symbols, bound.lookup);
+        const finish = (/** @type {GPUCommandEncoder} */ last) => {
+          turn.end();
+          return copies.deliver(last, sources, placed, bound.lookup);
+        };
+        return { dispatches: bound.dispatches, finish };
+      });
+    } finally {
+      turn.end();
+    }
   }
 
   /**
@@ -142,11 +146,11 @@ class Session {
    * @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does
    */
   async profile(feeds) {
-    const { guard, calls } = this.#on;
+    const { guard, calls, pacer } = this.#on;
     guard.check();
     const { profileOf } = await import("./profiling.js");
     const { program, index, symbols, values } = this.#signature.match(feeds);
-    return profileOf(guard, calls, symbols, values, program
+    return profileOf(guard.device, pacer, calls, symbols, values, program
       ? (time) => this.#runProgram(program, symbols, values, { outputs: [], time })
       : () => this.#planFor(index, symbols, values));
   }

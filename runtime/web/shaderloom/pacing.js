@@ -1,0 +1,213 @@
+// The pace of runs: a device gets their work in parts, so that none holds it for long, and no run waits for ever.
+
+/** @import { Dispatch } from "./calls.js" */
+/** @import { DeviceGuard } from "./guard.js" */
+
+import { abortable } from "./aborting.js";
+import { encodeCall } from "./calls.js";
+import { ShaderloomError } from "./errors.js";
+
+/**
+ * What a submission has beside the commands that were encoded before: dispatches, the work of the rest, and what encodes
+ * the end into the last part and returns what waits for it.
+ *
+ * @template T
+ * @typedef {{ dispatches?: Iterable<Dispatch>, work?: number, finish: (encoder: GPUCommandEncoder) => () => Promise<T> }} Work
+ */
+
+/** @typedef {{ work: number, dispatches: number }} Amount The work is as calls estimate it. */
+
+/** Milliseconds that a part is to take: systems reset a GPU after about two seconds, and a page is drawn between parts. */
+const PART_MS = 200;
+
+/** Dispatches of a part, which a page's thread encodes in some milliseconds. */
+const PART_DISPATCHES = 2048;
+
+/** Amounts a millisecond before any was measured: of a small GPU, and of a processor. A bundle may say anything of the work,
+ *  so the first parts have few dispatches. */
+const FIRST_RATES = { gpu: { work: 1e8, dispatches: 0.5 }, software: { work: 2e6, dispatches: 0.5 } };
+
+/** Milliseconds from which a measured time is that of the work, and not of the way to the device and back. */
+const LEAST_MEASURED_MS = 20;
+
+/** How far one measurement changes a rate, at most. */
+const LARGEST_CHANGE = 8;
+
+/** Gives runs their turns, and measures how fast the device works. */
+export class Pacer {
+  /** Amounts a millisecond. @type {Amount} */
+  #rates;
+  /** The end of the last turn. @type {Promise<unknown>} */
+  #turns = Promise.resolve();
+  /** When the device ended, or ends, what was submitted. @type {Promise<number>} */
+  ended = Promise.resolve(0);
+
+  /** @param {DeviceGuard} guard @param {boolean} software whether the device computes on the CPU
+   *  @param {number} most seconds of a run */
+  constructor(guard, software, most) {
+    this.guard = guard;
+    this.most = most;
+    this.#rates = { ...FIRST_RATES[software ? "software" : "gpu"] };
+  }
+
+  /** Return the turn of a run, in the order of the calls. @param {AbortSignal} [signal] */
+  async turn(signal) {
+    const before = this.#turns;
+    const turn = new Turn(this, signal);
+    this.#turns = before.then(() => turn.ended);
+    try {
+      await abortable(before, signal);
+    } catch (error) {
+      turn.end();
+      throw error;
+    }
+    return turn;
+  }
+
+  /** Return whether an amount fills a part. @param {Amount} amount */
+  isFull({ work, dispatches }) {
+    const most = Math.min(this.#rates.dispatches * PART_MS, PART_DISPATCHES);
+    return work >= this.#rates.work * PART_MS || dispatches >= most;
+  }
+
+  /** Note that a part was submitted, and return its end. @param {Amount} amount
+   *  @param {Promise<void>} abandoned ends when the run waits for it no longer */
+  note(amount, abandoned) {
+    const submitted = performance.now();
+    const done = this.guard.device.queue.onSubmittedWorkDone().catch(() => {}); // a loss is told by the guard
+    this.ended = Promise.all([this.ended, Promise.race([done, abandoned])]).then(([before]) => {
+      const now = performance.now();
+      const elapsed = Math.max(now - Math.max(submitted, before), 0.1);
+      for (const what of /** @type {const} */ (["work", "dispatches"])) {
+        const [rate, measured] = [this.#rates[what], amount[what] / elapsed];
+        if (!measured || (elapsed < LEAST_MEASURED_MS && measured < rate)) continue;
+        this.#rates[what] = Math.min(Math.max(measured, rate / LARGEST_CHANGE), rate * LARGEST_CHANGE);
+      }
+      return now;
+    });
+    return this.ended;
+  }
+}
+
+/** The time from the first part of a run to its last one, in which no other run of the session submits any. */
+export class Turn {
+  #pacer;
+  #signal;
+  /** Milliseconds for which the run waited for the device. */
+  #waited = 0;
+  /** The end of what other runs had submitted before. @type {Promise<unknown> | undefined} */
+  #others;
+  /** The ends of the parts that the device has, and what they are in all. @type {Promise<unknown>[]} */
+  #ends = [];
+  #ahead = { work: 0, dispatches: 0 };
+  #abandoned;
+  /** Let the next run begin. */
+  end = () => {};
+  #abandon = () => {};
+
+  /** @param {Pacer} pacer @param {AbortSignal} [signal] */
+  constructor(pacer, signal) {
+    this.#pacer = pacer;
+    this.#signal = signal;
+    /** @type {Promise<void>} */
+    this.ended = new Promise((resolve) => {
+      this.end = resolve;
+    });
+    /** @type {Promise<void>} */
+    this.#abandoned = new Promise((resolve) => {
+      this.#abandon = resolve;
+    });
+  }
+
+  /**
+   * Submit what `begin` encodes and gives, in as many parts as it takes, and return what its end waits for.
+   *
+   * @template T
+   * @param {string} what the work's name in messages
+   * @param {(encoder: GPUCommandEncoder) => Work<T>} begin is called once, and submitted with the first part
+   * @returns {Promise<T>}
+   * @throws {ShaderloomError} "device" for what the device reports, and for a run that takes too long; and the signal's
+   *   reason once it is aborted
+   */
+  async submit(what, begin) {
+    const { guard } = this.#pacer;
+    /** @type {Work<T> & { rest: Iterator<Dispatch>, next: IteratorResult<Dispatch> } | undefined} */
+    let work;
+    for (;;) {
+      await this.#makeRoom();
+      const last = await this.#wait(guard.watch(what, () => {
+        this.#others ??= this.#pacer.ended;
+        const encoder = guard.device.createCommandEncoder();
+        if (!work) {
+          const begun = begin(encoder);
+          const rest = (begun.dispatches ?? [])[Symbol.iterator]();
+          work = { ...begun, rest, next: rest.next() };
+        }
+        const part = this.#encode(encoder, work);
+        const read = work.next.done ? work.finish(encoder) : undefined;
+        guard.device.queue.submit([encoder.finish()]);
+        this.#note(part.work + ((read && work.work) ?? 0), part.dispatches || 1);
+        return read ? read().then((value) => ({ value })) : Promise.resolve(undefined);
+      }));
+      if (last) return last.value;
+    }
+  }
+
+  /** Encode dispatches, as many as a part has. @param {GPUCommandEncoder} encoder
+   *  @param {{ rest: Iterator<Dispatch>, next: IteratorResult<Dispatch> }} work */
+  #encode(encoder, work) {
+    const part = { work: 0, dispatches: 0 };
+    if (work.next.done) return part;
+    const pass = encoder.beginComputePass();
+    for (; !work.next.done && !this.#pacer.isFull(part); work.next = work.rest.next()) {
+      encodeCall(pass, work.next.value);
+      part.work += work.next.value.work;
+      part.dispatches++;
+    }
+    pass.end();
+    return part;
+  }
+
+  /** @param {number} work @param {number} dispatches a part without any counts as one */
+  #note(work, dispatches) {
+    const ahead = this.#ahead;
+    ahead.work += work;
+    ahead.dispatches += dispatches;
+    const ended = this.#pacer.note({ work, dispatches }, this.#abandoned);
+    this.#ends.push(ended.then(() => {
+      ahead.work -= work;
+      ahead.dispatches -= dispatches;
+      this.#ends.shift();
+    }));
+  }
+
+  /** Wait until the device has less than a part to do: the next one follows at once. */
+  async #makeRoom() {
+    this.#signal?.throwIfAborted();
+    this.#pacer.guard.check();
+    while (this.#pacer.isFull(this.#ahead)) await this.#wait(this.#ends[0]);
+  }
+
+  /** Return what the device gives, unless the run takes too long, or is aborted. @template T @param {Promise<T>} promise
+   *  @returns {Promise<T>} */
+  async #wait(promise) {
+    const { most } = this.#pacer;
+    await abortable(/** @type {Promise<unknown>} */ (Promise.race([promise, this.#others])), this.#signal);
+    const begun = performance.now();
+    const left = Math.min(1000 * most - this.#waited, 2 ** 31 - 1); // what a timer takes
+    let timer;
+    const late = new Promise((_, reject) => {
+      timer = setTimeout(() => {
+        this.#abandon();
+        const text = `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`;
+        reject(new ShaderloomError("device", text));
+      }, left);
+    });
+    try {
+      return await abortable(/** @type {Promise<T>} */ (Promise.race([promise, late])), this.#signal);
+    } finally {
+      clearTimeout(timer);
+      this.#waited += performance.now() - begun;
+    }
+  }
+}
