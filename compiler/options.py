@@ -42,6 +42,13 @@ def check_logits(logits: Any) -> str:
     return str(logits)
 
 
+def check_batch(batch: Any) -> str:
+    """Return ``batch``; raise :class:`InputError` if it is no choice of how many rows a model takes."""
+    if batch not in ("declared", "open"):
+        raise InputError(f"batch is 'declared' or 'open', not {batch!r}")
+    return str(batch)
+
+
 def check_activations(activations: Any) -> str:
     """Return ``activations``; raise :class:`InputError` if it is no choice of how products read them."""
     if activations not in ("auto", "float", "int8"):
@@ -70,13 +77,16 @@ class CompileOptions:
     #: how products with weights in blocks read activations: "auto" rounds them to 8 bits where the model allows it and
     #: the device gains, "int8" everywhere where the device gains, "float" nowhere (:mod:`.passes.byte_products`)
     activations: str = "auto"
+    #: "declared", or "open": a model of one row takes any number of rows (:mod:`.batching.open_batch`)
+    batch: str = "declared"
     check_indices: bool = False  #: an output tells the ranges of indices (:mod:`.frontend.checked_indices`)
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` for an unknown choice of precision, logits, activations or what is widened."""
+        """Raise :class:`InputError` for an unknown choice of precision, logits, activations, batch or widen."""
         check_precision(self.precision)
         check_logits(self.logits)
         check_activations(self.activations)
+        check_batch(self.batch)
         if self.widen not in WIDEN:
             raise InputError(
                 f"there is no choice '{self.widen}' of what is widened", hint=f"there are {', '.join(WIDEN)}"
@@ -100,7 +110,11 @@ class CompileOptions:
         passes = values.pop("disabled_passes", ())
         precision = check_precision(values.pop("precision", "float32"))
         widen = values.pop("widen", "auto")
-        texts = {"logits": values.pop("logits", "all"), "activations": values.pop("activations", "auto")}
+        texts = {
+            "logits": values.pop("logits", "all"),
+            "activations": values.pop("activations", "auto"),
+            "batch": values.pop("batch", "declared"),
+        }
         reached = tuple((str(node), float(magnitude)) for node, magnitude in values.pop("reached", ()))
         if isinstance(passes, str) or not all(isinstance(name, str) for name in passes):
             raise InputError("disabled_passes is a list of names of passes", hint='write it like ["views"]')

@@ -107,12 +107,12 @@ class _Proof:
             reason = self._refusal(node)
             if reason is not None:
                 self._refused.update(node.outputs)
-                self._errors.append(UnsupportedError(f"{node.op} {reason}", origin=node.origin, hint=_HINT))
+                self._errors.append(UnsupportedError(f"{_name(node)} {reason}", origin=node.origin, hint=_HINT))
         outputs = {
             name: self._of_output(name, value) for name, value in zip(self._graph.output_names, self._graph.outputs)
         }
         if self._errors:
-            raise _merged(self._errors)
+            raise merge_row_errors(self._errors)
         return BatchPorts(dict(inputs), {name: axis for name, axis in outputs.items() if axis is not None})
 
     def _refusal(self, node: Node) -> str | None:
@@ -157,6 +157,11 @@ class _Proof:
         return None
 
 
+def _name(node: Node) -> str:
+    """Return the operator of the file that a node comes from."""
+    return node.op if node.origin is None else node.origin.op
+
+
 def _kernel_reads_own_row(node: Node, result: BatchAxis, axes: BatchAxes) -> bool:
     """Return whether rows of a kernel's result are of the same rows of all operands that have rows."""
     read = kernel_rows(node, result.axis)
@@ -167,8 +172,8 @@ def _kernel_reads_own_row(node: Node, result: BatchAxis, axes: BatchAxes) -> boo
     return expected == batched
 
 
-def _merged(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """Return the only error, or one that lists all."""
+def merge_row_errors(errors: Sequence[ShaderloomError]) -> ShaderloomError:
+    """Return the only error about rows, or one that lists all."""
     if len(errors) == 1:
         return errors[0]
     listed = "; ".join(f"{error.origin or error.tensor}: {error.reason}" for error in errors)

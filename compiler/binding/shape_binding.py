@@ -7,7 +7,7 @@ depends on shapes and small constants alone.  What is left are the nodes that co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 
 from ...runtime.plan.dtypes import DType
@@ -127,14 +127,22 @@ def _declared(port: ImportedPort) -> str:
     return f"the shape is declared as ({', '.join('?' if dim is None else str(dim) for dim in port.dims or ())})"
 
 
-def specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits = DEFAULT_LIMITS) -> Graph:
+def specialise(
+    model: ImportedModel,
+    shapes: Mapping[str, Shape],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    start: Callable[[GraphBuilder], Specialiser] | None = None,
+) -> Graph:
     """Build the graph of ``model`` for these input shapes (see :func:`bind_shapes`).
+
+    ``start`` returns what binds the nodes, None: a :class:`Specialiser`.
 
     Raises :class:`ShapeError`, :class:`UnsupportedError` or :class:`LimitError` with the first node that fails.  If
     declared ranges are the cause and steps would help, the remedy suggests them.
     """
     try:
-        return _specialise(model, shapes, limits)
+        return _specialise(model, shapes, limits, start)
     except ShapeError as error:
         if limits.every_size:  # the ranges are not declared
             raise
@@ -182,7 +190,12 @@ def _is_possible(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limi
     return True
 
 
-def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limits) -> Graph:
+def _specialise(
+    model: ImportedModel,
+    shapes: Mapping[str, Shape],
+    limits: Limits,
+    start: Callable[[GraphBuilder], Specialiser] | None = None,
+) -> Graph:
     graph = Graph(model.graph.name)
     builder = GraphBuilder(graph, limits=limits)
     scope = Scope(model.graph, None)
@@ -196,7 +209,7 @@ def _specialise(model: ImportedModel, shapes: Mapping[str, Shape], limits: Limit
     unknown = names - scope.values.keys() - model.graph.constants.keys()
     refused: list[ShaderloomError] = []
     try:
-        Specialiser(builder).run(scope, missing=unknown | set(model.graph.foreign))
+        (start or Specialiser)(builder).run(scope, missing=unknown | set(model.graph.foreign))
     except UnsupportedError as error:
         refused.append(error)
     for port in model.graph.outputs:

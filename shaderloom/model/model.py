@@ -126,6 +126,10 @@ class Model:
             )
             if not self._keep_refused:
                 refuse_foreign(self._imported)
+            if self.options.batch == "open":
+                from ..compiler.batching.open_batch import open_batch
+
+                self._imported = open_batch(self._imported, self.limits)
         return self._imported
 
     @property

@@ -27,7 +27,7 @@ class ModelCache:
         self.files: Mapping[str, FileState] = {}
         self._cache = cache
         self._file = file
-        self._form = {"logits": options.logits, "check_indices": options.check_indices}
+        self._form = {"logits": options.logits, "check_indices": options.check_indices, "batch": options.batch}
         self._identity = file.identify()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..compiler.options import check_logits
+from ..compiler.options import check_batch, check_logits
 from ..runtime.plan.dtypes import check_precision
 from .calibration import Calibration
 
@@ -14,9 +14,10 @@ class ModelOptions:
     """The options that a caller has stated for a model, and those that follow from them."""
 
     def __init__(self, stated: Mapping[str, Any]) -> None:
-        """Check precision and logits; raise :class:`InputError` for an unknown one."""
+        """Check precision, logits and batch; raise :class:`InputError` for an unknown one."""
         self.stated = dict(stated)
         self.logits = check_logits(self.stated.get("logits", "all"))
+        self.batch = check_batch(self.stated.get("batch", "declared"))
         self.check_indices = bool(self.stated.get("check_indices", False))
         #: the model is in half precision
         self.half = check_precision(self.stated.get("precision", "float32")) == "float16"

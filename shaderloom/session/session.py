@@ -71,6 +71,9 @@ class InferenceSession(OrtSession):
         (docs/guide/shapes.md); ``"off"``: every size has a plan of its own.  ``{"sequence": (1, 4096)}``: named
         dimensions that stay symbolic from the first run on, and no others; with a step, like
         ``{"height": (64, 512, 4)}``, those that are ``low``, ``low + step``, ... up to ``high``.
+    ``batch``
+        ``"open"``: a model that was exported for a batch of 1 takes any number of rows, where the compiler proves that
+        every node allows it; its error names those that do not (docs/guide/batching.md).  On a device alone.
     ``caps``
         a :class:`Caps`: bounds on what the model may ask for.
     ``external_data_loader``
@@ -110,6 +113,7 @@ class InferenceSession(OrtSession):
         device: str | int | Device | Any = None,
         preferred_output_location: str | Mapping[str, str] | None = None,
         dynamic: Dynamic | str = "auto",
+        batch: str = "declared",
         caps: Caps | None = None,
         external_data_loader: DataLoader | None = None,
         cache: bool | str | os.PathLike[str] | DiskCache = True,
@@ -123,9 +127,7 @@ class InferenceSession(OrtSession):
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
-        compiler = {**settings.compiler_options(), **(options or {})}
-        if wanted[0][0] == "cpu":  # which checks indices itself
-            compiler.pop("check_indices", None)
+        compiler = _compiler_options(settings, options, batch, [name for name, _ in wanted])
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
             with RareCollections(), OpeningDevice(device, chosen, severity) as opening:
@@ -458,6 +460,20 @@ class InferenceSession(OrtSession):
         if self._closed:
             raise ClosedError("the session is closed")
         return check_feeds(self._header, input_feed)
+
+
+def _compiler_options(
+    settings: SessionOptions, options: Mapping[str, Any] | None, batch: str, providers: Sequence[str]
+) -> dict[str, Any]:
+    """Return the options of the compiler for a session with these providers."""
+    compiler = {**settings.compiler_options(), **(options or {})}
+    if batch != "declared":
+        compiler["batch"] = batch  # which the model checks
+        if "cpu" in providers:
+            raise InputError("a batch of 1 is opened for a device alone", hint="leave 'cpu' out of providers")
+    if providers[0] == "cpu":  # which checks indices itself
+        compiler.pop("check_indices", None)
+    return compiler
 
 
 def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
