@@ -17,6 +17,7 @@ from shaderloom.runtime.plan.plan import Plan
 from ...support.attentions import MASKS, Form, attention
 from ...support.cases import OperatorCase, all_cases, difference
 from ...support.comparison import reference, relative_error
+from ...support.effort import quick_first, slow
 from ...support.golden import check_golden
 from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
@@ -55,14 +56,14 @@ def check(device, model, feeds, *, tolerance: float = 1e-5, calls: int = 1, dyna
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("queries", [1, 7])
+@pytest.mark.parametrize("queries", quick_first([7, 1]))
 def test_forms(device, form: Form, queries: int):
     heads = max(form.groups, 2)
     model, feeds = attention(form, heads=heads, queries=queries)
     check(device, model, feeds)
 
 
-@pytest.mark.parametrize("size", [1, 3, 7, 17, 63, 65, 64, 256])
+@pytest.mark.parametrize("size", [7, 64, *slow([1, 3, 17, 63, 65, 256])])
 @pytest.mark.parametrize(("queries", "keys"), [(1, 300), (17, 3), (65, 63)])
 def test_sizes(device, size: int, queries: int, keys: int):
     model, feeds = attention(Form(mask="mn"), batch=1, queries=queries, keys=keys, size=size)
@@ -70,14 +71,14 @@ def test_sizes(device, size: int, queries: int, keys: int):
 
 
 @pytest.mark.parametrize(("size", "value_size"), [(8, 5), (3, 64), (64, 1)])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 17), (33, 130)])
+@pytest.mark.parametrize(("queries", "keys"), quick_first([(3, 17), (1, 1), (33, 130)]))
 def test_values_of_another_size(device, size: int, value_size: int, queries: int, keys: int):
     model, feeds = attention(Form(), batch=1, queries=queries, keys=keys, size=size, value_size=value_size)
     check(device, model, feeds)
 
 
 @pytest.mark.parametrize("mask", [mask for mask in MASKS if mask])
-@pytest.mark.parametrize("queries", [1, 6])
+@pytest.mark.parametrize("queries", quick_first([6, 1]))
 def test_masks(device, mask: str, queries: int):
     model, feeds = attention(Form(mask=mask), batch=2, heads=3, queries=queries)
     check(device, model, feeds)
@@ -158,7 +159,7 @@ def test_one_query_on_software_drivers(each_device, form: str, size: int):
     assert relative_error(found, reference(model.SerializeToString(), feeds)[0]) <= 1e-5
 
 
-@pytest.mark.parametrize(("keys", "size"), [(1100, 128), (2100, 63), (1500, 256)])
+@pytest.mark.parametrize(("keys", "size"), quick_first([(2100, 63), (1100, 128), (1500, 256)]))
 @pytest.mark.parametrize("form", ["plain", "masked by Where", "grouped"])
 def test_keys_in_parts(device, form: str, keys: int, size: int):
     """One query and many keys: the keys are split among workgroups, a second pass puts the parts together."""
@@ -217,7 +218,7 @@ def test_a_score_that_is_no_number_spoils_its_row_alone(queries: int, each_devic
 
 
 @pytest.mark.parametrize("form", ["plain", "grouped", "two masks"])
-@pytest.mark.parametrize(("queries", "keys", "size"), [(1, 5, 3), (1, 1100, 130), (7, 9, 8), (33, 70, 63)])
+@pytest.mark.parametrize(("queries", "keys", "size"), quick_first([(7, 9, 8), (1, 5, 3), (1, 1100, 130), (33, 70, 63)]))
 def test_no_access_is_outside_its_operand(device, form: str, queries: int, keys: int, size: int):
     """Shaders of this process may run without bounds checks."""
     model, feeds = attention(FORMS[form], queries=queries, keys=keys, size=size)
@@ -229,7 +230,13 @@ OPERATORS = {"Attention", "MultiHeadAttention", "GroupQueryAttention"}
 CASES = [operator for operator in all_cases() if operator.definition.name in OPERATORS]
 
 
-@pytest.mark.parametrize("operator", CASES, ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(operator, id=operator.name, marks=[pytest.mark.slow] if operator.number >= 3 else [])
+        for operator in CASES
+    ],
+)
 def test_attention_operators(device, operator: OperatorCase):
     """Every case of the operators: causal masks, caches, groups of heads, soft caps, lengths, sinks."""
     model, feeds = operator.model(), operator.feeds
