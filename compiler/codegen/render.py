@@ -23,7 +23,7 @@ from ..symbolic.lanes import LANES, is_aligned
 from .emitter import PAIRED, Emitter, packed_words
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
-from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec, Workgroup
+from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec
 from .stores import emit_store, owns_words
 from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
@@ -101,7 +101,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         spec.config,
         names,
         tuple(packed.items()),
-        spec.workgroup,
+        spec.threads,
         spec.parameters,
         spelled=repr(spec.parameters),
     )
@@ -134,7 +134,8 @@ def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features
             hint="turn fusion off for this model, or raise the cap",
         )
     config = tuple(sorted(fields_by_name(spec.config).items()))
-    return with_key(Kernel("", spec.template, wgsl, spec.workgroup, bindings, features, spec.workgroup_bytes, config))
+    workgroup = (spec.threads, 1, 1)
+    return with_key(Kernel("", spec.template, wgsl, workgroup, bindings, features, spec.workgroup_bytes, config))
 
 
 def with_key(kernel: Kernel) -> Kernel:
@@ -162,7 +163,7 @@ def template_text(
     config: Any,
     hooks: frozenset[str],
     packed: tuple[tuple[str, tuple[str, str]], ...],
-    workgroup: Workgroup,
+    threads: int,
     parameters: tuple[tuple[str, Any], ...],
     spelled: str,
 ) -> str:
@@ -178,7 +179,7 @@ def template_text(
             dim=lambda name: f"@@size:{name}@@",
             hooks=hooks,
             packed=dict(packed),
-            workgroup=workgroup,
+            threads=threads,
             declarations=_PLACE_OF_DECLARATIONS,
             **dict(parameters),
         )

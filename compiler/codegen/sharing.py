@@ -111,7 +111,7 @@ def _shared_of_form(specs: Sequence[KernelSpec]) -> Iterator[tuple[KernelSpec, S
 def _form(spec: KernelSpec) -> Hashable:
     """Return what specs have in common whose texts may differ in numbers alone."""
     hooks = tuple((hook.name, hook.lanes, hook.registers, len(hook.stores)) for hook in spec.hooks)
-    return spec.template, spec.config, spec.operands, hooks, spec.workgroup, repr(spec.parameters)
+    return spec.template, spec.config, spec.operands, hooks, spec.threads, repr(spec.parameters)
 
 
 def _outline(spec: KernelSpec) -> _Outline:

@@ -17,7 +17,6 @@ from ..symbolic.polynomial import Dim
 LONG_WORDS = "shader-int64"
 
 Grid = tuple[Dim, Dim, Dim]
-Workgroup = tuple[int, int, int]
 
 
 @record
@@ -70,7 +69,7 @@ class KernelSpec:
     operands: tuple[BoundTensor, ...]
     hooks: tuple[Hook, ...]
     dims: tuple[tuple[str, Dim], ...]
-    workgroup: Workgroup
+    threads: int  #: of a workgroup
     grid: Grid  #: workgroups in each dimension
     symbols: tuple[str, ...] = ()  #: declared dynamic dimensions of the plan, in the order of the uniform buffer
     features: tuple[str, ...] = ()

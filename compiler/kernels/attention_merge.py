@@ -72,7 +72,7 @@ class AttentionMerge(KernelFamily):
                 config,
                 _hooks(context),
                 dims={"rows": count, "keys": attributes.keys},
-                workgroup=(config.threads, 1, 1),
+                threads=config.threads,
                 grid=linear_grid(count, 1, context.target),
                 rounds=-(-parts // config.slices) + config.slices,
                 workgroup_bytes=24 * config.threads,

@@ -94,7 +94,7 @@ class GroupContext:
             bindings,
             tuple(hooks),
             tuple(sorted(draft.dims.items())),
-            draft.workgroup,
+            draft.threads,
             draft.grid,
             self.symbols,
             (*self._features(), *draft.features),

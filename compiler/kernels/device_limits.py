@@ -12,10 +12,9 @@ from .groups import Group
 def check_limits(draft: Draft, group: Group, bindings: int, target: Target) -> None:
     """Raise :class:`DeviceLimitError` if the device cannot bind or run the kernel."""
     node = group.nodes[-1]
-    across, down, deep = draft.workgroup
     checks = (
         (bindings, "max-storage-buffers-per-shader-stage", "storage buffers"),
-        (across * down * deep, "max-compute-invocations-per-workgroup", "invocations"),
+        (draft.threads, "max-compute-invocations-per-workgroup", "invocations"),
         (draft.workgroup_bytes, "max-compute-workgroup-storage-size", "bytes of workgroup memory"),
         (
             max(ix.bounds(size)[1] for size in draft.grid),

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ...runtime.plan.record import record
-from ..codegen.spec import Grid, Hook, KernelSpec, Workgroup
+from ..codegen.spec import Grid, Hook, KernelSpec
 from ..ir.graph import Value
 from ..symbolic.polynomial import Dim
 from ..tuning.config_choice import Decision
@@ -24,7 +24,7 @@ class Draft:
     config: Any  #: a frozen dataclass of tile sizes
     hooks: Sequence[Hook]
     dims: Mapping[str, Dim]
-    workgroup: Workgroup
+    threads: int  #: of a workgroup
     grid: Grid
     rounds: int  #: upper bound of the trips that all loops of the template make in one thread
     calls: int | None = None  #: upper bound of the calls of each hook in one thread; None: one for each trip

@@ -86,7 +86,7 @@ class LinearAttention(KernelFamily):
                 config,
                 _hooks(context, threads, repeats),
                 dims={"threads": threads, "steps": steps},
-                workgroup=(config.workgroup, 1, 1),
+                threads=config.workgroup,
                 grid=linear_grid(threads, config.workgroup, context.target),
                 rounds=config.steps * (trips + 1) + 2 * count,
                 flops=ix.product([4 + 2 * group, steps, count, threads]),

@@ -78,7 +78,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             [hook],
             dims={"threads": threads},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=0,
             flops=ix.multiply(elements, work),

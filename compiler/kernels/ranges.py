@@ -75,7 +75,7 @@ def _built(
             config,
             [*both, *hooks],
             dims=dims,
-            workgroup=(config.threads, 1, 1),
+            threads=config.threads,
             grid=linear_grid(grid, 1, context.target),
             rounds=-(-upper_bound(steps) // config.threads),
             workgroup_bytes=config.workgroup_bytes,

@@ -76,7 +76,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             _hooks(context),
             dims={"steps": steps, "units": units},
-            workgroup=(config.threads, 1, 1),
+            threads=config.threads,
             grid=(batch, directions, 1),
             workgroup_bytes=4 * (shared if private else shared + owned) * most,
             rounds=_rounds(node, ix.bounds(steps)[1], most, config),

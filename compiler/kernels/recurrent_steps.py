@@ -121,7 +121,7 @@ def build(context: GroupContext) -> BuiltKernel:
             config,
             _hooks(context),
             dims={"steps": steps, "units": units, "vectors": vectors, "batch": batch},
-            workgroup=(config.across, config.parts, 1),
+            threads=config.threads,
             grid=(ix.ceildiv(vectors, config.across), ix.ceildiv(batch, config.rows), directions),
             workgroup_bytes=shared,
             rounds=3 * terms + 32,

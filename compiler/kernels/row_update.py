@@ -40,7 +40,7 @@ def build(context: GroupContext) -> BuiltKernel:
             config,
             [Hook("store", ("q",), LANES, (), None, tuple(stores))],
             dims={"threads": threads},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=0,
             flops=ix.multiply(elements, sum(1 for store in stores for node in ex.walk(store.value) if node.args)),

@@ -112,7 +112,7 @@ def build(context: GroupContext, transposed: TransposedLoad) -> BuiltKernel:
             config,
             hooks,
             dims={"size_read": shape[read_along], "size_write": shape[written_along], "rest": rest},
-            workgroup=(config.tile, config.down, 1),
+            threads=config.tile * config.down,
             grid=linear_grid(ix.multiply(tiles, rest), 1, context.target),
             workgroup_bytes=config.tile * (config.tile + 1) * (8 if wgsl_type.startswith("vec2") else 4),
             rounds=0,

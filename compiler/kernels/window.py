@@ -93,7 +93,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 "elements": elements,
                 **{f"size_{i}": size for i, size in enumerate(operand.shape[2:])},
             },
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=repeats * _rounds(attributes.kernel),
             calls=repeats * ix.number(taps),

@@ -23,6 +23,10 @@ class DepthwiseTile:
         if not 1 <= self.across * self.down <= 256:
             raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
 
+    @property
+    def threads(self) -> int:
+        return self.across * self.down
+
 
 @record
 class Extent:

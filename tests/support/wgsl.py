@@ -59,7 +59,7 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     spec = KernelSpec(
         "map", MapConfig(lanes, 64), (*operands, BoundTensor("y", "read_write", result)),
         (Hook("store", ("q",), lanes, (), None, (Store("y", result, position, value),)),),
-        (("threads", threads),), (64, 1, 1), (-(-threads // 64), 1, 1),
+        (("threads", threads),), 64, (-(-threads // 64), 1, 1),
     )  # fmt: skip
     kernel = render(spec)
     pipeline = device.pipeline(kernel, checked=True, max_wgsl_bytes=1 << 20).pipeline

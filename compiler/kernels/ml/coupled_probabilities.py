@@ -72,7 +72,7 @@ class CoupledProbabilities(KernelFamily):
                 config,
                 hooks,
                 dims={"rows": rows},
-                workgroup=(config.workgroup, 1, 1),
+                threads=config.workgroup,
                 grid=linear_grid(rows, config.workgroup, context.target),
                 rounds=(MOST_ROUNDS + 2) * (2 * classes * classes + 4 * classes),
                 flops=ix.product([8 * MOST_ROUNDS * classes * classes, rows]),

@@ -62,7 +62,7 @@ class TreeLeaves(KernelFamily):
                 config,
                 _hooks(context),
                 dims={"threads": threads, "levels": levels},
-                workgroup=(config.workgroup, 1, 1),
+                threads=config.workgroup,
                 grid=linear_grid(threads, config.workgroup, context.target),
                 rounds=levels,
                 flops=ix.product([4 * max(levels, 1), threads]),

@@ -84,7 +84,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"threads": threads, "columns": rows.columns, "parts": parts},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=rounds,
             flops=ix.multiply(threads, 2 * searches),

@@ -48,7 +48,7 @@ def _build(context: GroupContext) -> BuiltKernel:
                 Hook("store", (), 1, (("goal", "i32"), ("value", WGSL_TYPES[value.dtype])), None, stores),
             ],
             dims={"threads": threads},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=0,
             flops=threads,

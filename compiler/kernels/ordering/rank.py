@@ -75,7 +75,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"threads": threads, "columns": rows.columns, "k": attributes.k},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=upper_bound(rows.columns if attributes.run is None else attributes.run),
             flops=ix.multiply(threads, ix.multiply(rows.columns, 2)),

@@ -76,7 +76,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"threads": threads, "steps": steps},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=-(-upper_bound(steps) // config.unroll),
             calls=upper_bound(steps),

@@ -58,7 +58,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             _hooks(context),
             dims={"size": size},
-            workgroup=(config.block, 1, 1),
+            threads=config.block,
             grid=(classes, batches, 1),
             workgroup_bytes=workgroup_bytes,
             rounds=attributes.rounds,

@@ -70,7 +70,7 @@ def build(context: GroupContext) -> BuiltKernel:
             tile,
             [*_line_hooks(line_sizes, lines), *_element_hooks(context, tile)],
             dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
-            workgroup=(tile.across, tile.down, 1),
+            threads=tile.threads,
             grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
             rounds=2 * math.prod(kernel),
             flops=ix.product([2, *kernel, channels, result.shape[0], *result.shape[2:]]),

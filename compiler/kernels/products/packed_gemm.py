@@ -194,7 +194,7 @@ def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
         tile,
         [*hooks.loads(tile), hooks.store()],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": steps},
-        workgroup=(tile.parts, tile.across, 1),
+        threads=tile.threads,
         grid=(ix.ceildiv(hooks.vectors, columns * tile.across), ix.ceildiv(product.m, tile.rows), 1),
         rounds=hooks.trips(tile),
         calls=2 * LANES * steps * tile.depth,

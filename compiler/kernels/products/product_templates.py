@@ -92,7 +92,7 @@ def _register(hooks: ProductHooks, tile: gemm_tiles.RegisterTile) -> Draft:
         "gemm_register",
         tile,
         (ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down)),
-        workgroup=(tile.across, tile.down, 1),
+        threads=tile.threads,
         parameters={
             "whole_rows": divides(tile.rows, product.m),
             "whole_columns": divides(tile.columns, hooks.vectors),
@@ -106,7 +106,7 @@ def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
         "gemm_subgroup",
         tile,
         (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(hooks.product.m, tile.rows * tile.subgroup)),
-        workgroup=(tile.subgroup, 1, 1),
+        threads=tile.subgroup,
         parameters={"whole_columns": divides(tile.columns, hooks.vectors)},
         features=("subgroup",),
     )
@@ -121,7 +121,7 @@ def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
         (ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m)),
         *hooks.shared_loads,
         dims={"k": product.k, **hooks.shared_dims},
-        workgroup=(tile.threads, 1, 1),
+        threads=tile.threads,
         workgroup_bytes=hooks.workgroup_bytes(tile),
         parameters={
             "a_type": f"vec4<{hooks.factor}>" if hooks.k_lanes == LANES else hooks.factor,
@@ -140,7 +140,7 @@ def _split(hooks: ProductHooks, tile: gemm_tiles.SplitTile) -> Draft:
         "gemm_split",
         tile,
         (ix.ceildiv(hooks.vectors, tile.across), ix.ceildiv(product.m, tile.rows)),
-        workgroup=(tile.across, tile.parts, 1),
+        threads=tile.threads,
         workgroup_bytes=tile.workgroup_bytes,
         parameters={"whole_rows": divides(tile.rows, product.m), "unroll": hooks.unroll(tile)},
     )
@@ -182,7 +182,7 @@ def build_elements(
             tile,
             hooks,
             dims={"threads": threads, "k": k},
-            workgroup=(tile.workgroup, 1, 1),
+            threads=tile.workgroup,
             grid=linear_grid(threads, tile.workgroup, context.target),
             rounds=upper_bound(k),
             flops=flops,

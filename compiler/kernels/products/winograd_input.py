@@ -62,7 +62,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"threads": threads, "vectors": channels},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=64,
             flops=ix.product([threads, LANES, 4, matrices.size**3]),

@@ -48,7 +48,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"threads": threads, "vectors": channels, "height": height, "width": width},
-            workgroup=(config.workgroup, 1, 1),
+            threads=config.workgroup,
             grid=linear_grid(threads, config.workgroup, context.target),
             rounds=64,
             flops=ix.product([threads, LANES, 2, matrices.outputs, matrices.size, matrices.size + matrices.outputs]),

@@ -77,7 +77,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"rows": rows.rows, "columns": rows.columns},
-            workgroup=(size, 1, 1),
+            threads=size,
             grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
             rounds=-(-long // config.strips),
             workgroup_bytes=0 if config.strips == 1 else size * (4 + element_bytes),

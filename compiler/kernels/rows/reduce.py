@@ -73,7 +73,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             _hooks(context, walk, program),
             dims={"rows": threads, "columns": columns},
-            workgroup=(size, 1, 1),
+            threads=size,
             grid=linear_grid(ix.ceildiv(threads, config.rows), 1, context.target),
             rounds=rounds(config, columns, len(phases), 0 if stores_row else 1),
             calls=-(-upper_bound(columns) // config.strips),

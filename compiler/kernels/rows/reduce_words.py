@@ -47,7 +47,7 @@ def build_words(context: GroupContext, walk: RowTraversal) -> BuiltKernel:
             config,
             hooks,
             dims={"elements": elements, "words": words, "columns": columns},
-            workgroup=(config.rows, 1, 1),
+            threads=config.rows,
             grid=linear_grid(words, config.rows, context.target),
             rounds=LANES * rounds(config, columns, len(phases), 0),
             calls=LANES * upper_bound(columns),

@@ -82,7 +82,7 @@ def _build(context: GroupContext) -> BuiltKernel:
             config,
             hooks,
             dims={"rows": rows.rows, "columns": rows.columns, "run": ix.ceildiv(rows.columns, config.strips)},
-            workgroup=(config.rows * config.strips, 1, 1),
+            threads=config.rows * config.strips,
             grid=linear_grid(ix.ceildiv(rows.rows, config.rows), 1, context.target),
             rounds=_rounds(config, long),
             workgroup_bytes=0 if config.strips == 1 else config.strips * (8 if wgsl_type.startswith("vec2") else 4),

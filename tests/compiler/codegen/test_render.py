@@ -1,4 +1,5 @@
-"""Kernels of dynamic sizes for Mesa's lavapipe: no loop's bound is computed from uniforms alone.
+"""What drivers ask of texts: workgroups of one dimension and, for Mesa's lavapipe, no loop whose bound is computed from
+uniforms alone.
 
 Covers: compiler/codegen/render.py, compiler/codegen/hidden_uniforms.py.
 """
@@ -14,6 +15,7 @@ from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ...support.programs import parse
 from ...support.running import compile_for
+from ...support.sources import ROOT
 
 LAVAPIPE = DeviceProfile(kind="cpu", adapter="llvmpipe (LLVM 15.0.6, 256 bits)")
 SWIFTSHADER = DeviceProfile(kind="cpu", adapter="SwiftShader Device (Subzero)")
@@ -48,3 +50,14 @@ def test_loops_over_dynamic_sizes(name) -> None:
         )
         assert "symbols." in read and "symbols." not in declaration + rest and "sizes.s_" in declaration + rest
     assert all("sizes" not in text for texts in others for text in texts)
+
+
+def test_workgroups_have_one_dimension():
+    """lavapipe fills its lanes along the first dimension alone: 1 x 8 threads would take as long as 64."""
+    sizes = {
+        file.name: re.findall(r"@workgroup_size\((.*?)\)\n", file.read_text(encoding="utf-8"))
+        for file in (ROOT / "templates").glob("*/*.wgsl.j2")
+    }
+    kernels = {name: size for name, size in sizes.items() if size}
+    assert len(kernels) > 20
+    assert {name: size for name, size in kernels.items() if len(size) != 1 or "," in size[0]} == {}

@@ -179,7 +179,7 @@ def copied(position: ix.Dim, limit: int) -> tuple[KernelSpec, SharedKernel]:
         (BoundTensor("x0", "read", "float32"), BoundTensor("y", "read_write", "float32")),
         (Hook("store", ("q",), 4, (), None, (store,)),),
         (("threads", limit),),
-        (256, 1, 1),
+        256,
         (1, 1, 1),
     )
     return spec, alone(spec)
@@ -248,7 +248,7 @@ def test_other_copies_keep_their_form():
 def test_a_shared_kernel_is_there_before_others_are_written(monkeypatch):
     """A driver can begin with it."""
     copies = [copied(ix.multiply(ix.coordinate("q", 8), stride), 8)[0] for stride in (8, 12)]
-    others = [replace(spec, workgroup=(32, 1, 1)) for spec in copies]
+    others = [replace(spec, threads=32) for spec in copies]
     written = []
     monkeypatch.setattr(
         sharing, "_outline", lambda spec, outline=sharing._outline: written.append(spec) or outline(spec)
@@ -261,7 +261,7 @@ def test_a_shared_kernel_is_there_before_others_are_written(monkeypatch):
 
 def test_kernels_of_a_form_of_their_own_come_first():
     copies = [copied(ix.multiply(ix.coordinate("q", 8), stride), 8)[0] for stride in (8, 12)]
-    other = replace(copies[0], workgroup=(32, 1, 1))
+    other = replace(copies[0], threads=32)
     kernels = list(sharing.shared([*copies, other]))
     assert [spec for spec, _ in kernels] == [other, *copies]
     assert [len(shared.problem) for _, shared in kernels] == [0, 1, 1]

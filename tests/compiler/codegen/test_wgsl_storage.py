@@ -76,7 +76,7 @@ def test_packed_stores_need_whole_words():
         (BoundTensor("y", "read_write", "int8"),),
         (Hook("store", ("q",), 1, (), None, (store,)),),
         (("threads", 10),),
-        (64, 1, 1),
+        64,
         (1, 1, 1),
     )
     with pytest.raises(LimitError, match="whole words"):
@@ -159,7 +159,7 @@ def test_sizes_with_divisions_stand_inline():
         (BoundTensor("y", "read_write", "float32"),),
         (Hook("store", ("q",), 4, (), None, (store,)),),
         (("threads", ix.ceildiv(size, 4)),),
-        (64, 1, 1),
+        64,
         (ix.ceildiv(size, 256), 1, 1),
         ("n",),
     )

@@ -185,7 +185,7 @@ def spec() -> KernelSpec:
     value = ex.binary("add", ex.load("x0", "float32", position, "f32"), ex.const(1, "f32"))
     hook = Hook("store", ("q",), 4, (), None, (Store("y", "float32", position, value),))
     operands = (BoundTensor("x0", "read", "float32"), BoundTensor("y", "read_write", "float32"))
-    return KernelSpec("map", MapConfig(4, 64), operands, (hook,), (("threads", 25),), (64, 1, 1), (1, 1, 1))
+    return KernelSpec("map", MapConfig(4, 64), operands, (hook,), (("threads", 25),), 64, (1, 1, 1))
 
 
 def changed_hook(**fields: object) -> KernelSpec:
@@ -200,7 +200,7 @@ def changed_store(**fields: object) -> KernelSpec:
 
 CHANGES = {
     "config": lambda: replace(spec(), config=MapConfig(4, 128)),
-    "workgroup": lambda: replace(spec(), config=MapConfig(4, 128), workgroup=(128, 1, 1)),
+    "threads": lambda: replace(spec(), config=MapConfig(4, 128), threads=128),
     "dims": lambda: replace(spec(), dims=(("threads", 24),)),
     "value": lambda: changed_store(value=ex.const(2, "f32")),
     "constant": lambda: changed_store(
