@@ -33,21 +33,35 @@ export class ChunkCache {
     return undefined;
   }
 
+  /** Check that there is room for the chunks that are not stored, as far as the browser says: before the first is fetched.
+   *  @param {Map<string, number>} chunks bytes by hash @throws {ShaderloomError} "storage" where there is not */
+  async requireRoom(chunks) {
+    const stored = new Set((await this.#cache.keys()).map(({ url }) => url));
+    const missing = [...chunks].filter(([hash]) => !stored.has(addressOf(hash).href));
+    const bytes = missing.reduce((sum, [, size]) => sum + size, 0);
+    const { quota = Infinity, usage = 0 } = await estimate();
+    if (bytes > quota - usage) throw fullError(bytes, usage, `it gives this origin ${megabytes(quota)} MB`);
+  }
+
   /** @param {string} hash @param {Uint8Array<ArrayBuffer>} content @throws {ShaderloomError} "storage" for a full storage */
   async put(hash, content) {
     try {
       await this.#cache.put(addressOf(hash), new Response(content));
     } catch (error) {
-      const { usage } = await navigator.storage.estimate();
-      const room = usage === undefined ? "" : `; this page has ${megabytes(usage)} MB in use`;
-      throw new ShaderloomError(
-        "storage",
-        `the browser cannot store ${megabytes(content.length)} MB of the bundle (${messageOf(error)})${room}. ` +
-          'Free some with caches.delete("shaderloom"), or load without cache; what was stored is used next time',
-        { cause: error },
-      );
+      throw fullError(content.length, (await estimate()).usage, messageOf(error), error);
     }
   }
+}
+
+/** Return what the browser says of its storage, which may be nothing. @returns {Promise<StorageEstimate>} */
+const estimate = async () => globalThis.navigator?.storage?.estimate?.().catch(() => ({})) ?? {};
+
+/** Return the error for bytes that do not fit beside those in use. @param {number} bytes @param {number | undefined} usage
+ *  @param {string} reason @param {unknown} [cause] */
+function fullError(bytes, usage, reason, cause) {
+  const room = usage === undefined ? "" : `; ${megabytes(usage)} MB are in use`;
+  return new ShaderloomError("storage", `the browser cannot store ${megabytes(bytes)} MB of the bundle: ${reason}${room}. ` +
+    'Free some with caches.delete("shaderloom"), or load without cache; what was stored is used next time', { cause });
 }
 
 /** @param {string} hash */

@@ -39,7 +39,9 @@ export class BundleFiles {
     const isAddress = typeof from === "string" || from instanceof URL;
     const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
     const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
-    return new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
+    const read = await fetchManifest(source, signal, verifyKey);
+    await stored?.requireRoom(chunksOf(read.manifest));
+    return new BundleFiles(source, read, stored);
   }
 
   /**
@@ -90,4 +92,12 @@ export class BundleFiles {
       throw new ShaderloomError("bundle", `'${name}' is not a text`, { cause: error });
     }
   }
+}
+
+/** Return the bytes of the chunks of weights by their hashes. @param {ReadManifest["manifest"]} manifest
+ *  @returns {Map<string, number>} */
+function chunksOf({ files, weights }) {
+  const names = new Set(Object.values(weights).flatMap(({ parts }) => parts.map(({ file }) => file)));
+  return new Map([...names].flatMap((name) => files[name].sha256.map((hash, index) =>
+    /** @type {[string, number]} */ ([hash, Math.min(CHUNK, files[name].size - index * CHUNK)]))));
 }
