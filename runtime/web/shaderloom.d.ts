@@ -103,6 +103,8 @@ export interface LoadOptions {
   /** Store the files of the bundle in the origin's Cache Storage, by the hashes of their chunks: what is there is checked
    *  and used in place of a request, also by a load that goes on where one was interrupted. Default: false. */
   cache?: boolean;
+  /** A further model of the bundle, in place of its own. */
+  model?: string;
   /** The text of a PEM file of a public Ed25519 key: a bundle that is not signed with its other half is refused. */
   verifyKey?: string;
   /** Ends the load at once, which rejects with the signal's reason and frees what it has on the device. */
@@ -343,6 +345,8 @@ export interface Session {
   shader(kernel: Kernel): Promise<string>;
   /** Inputs and expected outputs of the manifest's samples[index], the first by default. */
   sample(index?: number): Promise<Sample>;
+  /** The content of a file among the bundle's assets. */
+  asset(name: string): Promise<Uint8Array<ArrayBuffer>>;
   /** Free what the session has on the device, and the device if it is the session's; outputs with location "gpu" live on
    *  if it is the caller's. */
   dispose(): void;

@@ -135,19 +135,21 @@ def compile_bundle(
         if sample_inputs and not sample and (opened.calibration is None or opened.calibration.is_new):
             raise InputError("inputs are for samples and for the ranges of halves", hint="add --sample or --f16")
         with BundleWriter(Path(path), as_zip=as_zip, sign_key=private_key, progress=report) as writer:
+            plans: list[Plan] = []  # of all models, since a device serves all
             for name, further in (models or {}).items():
                 with closing(Model(further, dynamic="off", cache=False, progress=progress)) as other:
                     bundled = _Bundled(other, compiled_for, writer, software=software, report=report)
                     for variant in _variants(other, ()):
                         bundled.add(variant, {})
                     writer.finish_model(name, **_facts(other, bundled.plans, compiled_for, target))
+                    plans += bundled.plans
             for name, content in (assets or {}).items():
                 writer.add_asset(name, content)
             bundled = _Bundled(opened, compiled_for, writer, software=software, report=report)
             keys = [bundled.add(variant, declared) for variant in variants]
             if sample:
                 _add_samples(opened, variants, keys, writer, feeds, device, report)
-            return writer.finish(**_facts(opened, bundled.plans, compiled_for, target))
+            return writer.finish(**_facts(opened, [*bundled.plans, *plans], compiled_for, target))
     finally:
         opened.close()
 

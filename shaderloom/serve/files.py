@@ -36,9 +36,9 @@ def bundle_resources(bundle: BundleFiles, prefix: str) -> dict[str, Resource]:
 
 
 def runner_resources() -> dict[str, Resource]:
-    """Return the browser runner: ``/shaderloom.js``, and its modules under ``/shaderloom/``."""
+    """Return the browser runner: ``/shaderloom.js``, ``/generate.js``, and their modules under ``/shaderloom/``."""
     web = files("shaderloom.runtime") / "web"
-    return {"/shaderloom.js": _resource(web / "shaderloom.js"), **_assets(web / "shaderloom", "/shaderloom/")}
+    return {**_assets(web), **_assets(web / "shaderloom", "/shaderloom/")}
 
 
 def page_resources() -> dict[str, Resource]:

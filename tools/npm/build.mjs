@@ -10,6 +10,7 @@ const web = join(repository, "runtime", "web");
 const { build } = createRequire(join(repository, "build", "node", "package.json"))("esbuild");
 
 const entry = join(web, "shaderloom.js");
+const generation = join(web, "generate.js");
 const BANNER = { js: "/*! Shaderloom, MIT licence: runs shader bundles with WebGPU */" };
 
 /** Build one form of the runner. @param {import("esbuild").BuildOptions} options */
@@ -23,7 +24,7 @@ const worker = join(web, "shaderloom", "checking_worker.js"); // beside each for
 await Promise.all([
   // For bundlers: what a page may never need, such as programs and profiles, is in chunks of its own.
   form({
-    entryPoints: [entry, worker], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
+    entryPoints: [entry, generation, worker], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
     format: "esm", splitting: true,
   }),
   // For pages without a build: one file, as a module or with the global `shaderloom`.
@@ -41,4 +42,4 @@ const described = JSON.parse(await readFile(join(repository, "tools", "npm", "pa
 await writeFile(join(folder, "package.json"), `${JSON.stringify({ ...described, version }, null, 2)}\n`);
 await copyFile(join(repository, "tools", "npm", "README.md"), join(folder, "README.md"));
 await copyFile(join(repository, "LICENSE"), join(folder, "LICENSE"));
-await copyFile(join(web, "shaderloom.d.ts"), join(folder, "shaderloom.d.ts"));
+for (const name of ["shaderloom.d.ts", "generate.d.ts"]) await copyFile(join(web, name), join(folder, name));

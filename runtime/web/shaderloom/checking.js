@@ -10,10 +10,10 @@ const MOST_HERE = 2 ** 20;
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
 
-/** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content
+/** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content @param {string} [file]
  *  @returns {Promise<{ manifest: Manifest, programs?: Programs }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
-export async function readManifest(content) {
-  return reported("manifest.json", async () => {
+export async function readManifest(content, file = "manifest.json") {
+  return reported(file, async () => {
     const isChecked = await isCheckedElsewhere(content, { manifest: content });
     const manifest = isChecked ? parse(content) : readJson(content, "manifest");
     const programs = manifest.programs?.length ? await import("./programs.js") : undefined;

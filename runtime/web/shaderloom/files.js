@@ -4,7 +4,7 @@
 /** @import { Source } from "./sources.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { fetchManifest } from "./manifest.js";
+import { fetchManifest, fetchModel } from "./manifest.js";
 import { CHUNK } from "./manifest_relations.js";
 import { damaged, Folder, RangeReader, sha256 } from "./sources.js";
 
@@ -32,16 +32,17 @@ export class BundleFiles {
    * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle, "storage" where
    *   the page may not store
    */
-  static async open(from, { signal, verifyKey, cache }) {
+  static async open(from, { signal, verifyKey, cache, model }) {
     if (!globalThis.crypto?.subtle) {
       throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
     }
     const isAddress = typeof from === "string" || from instanceof URL;
     const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
     const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
-    const read = await fetchManifest(source, signal, verifyKey);
-    await stored?.requireRoom(chunksOf(read.manifest));
-    return new BundleFiles(source, read, stored);
+    const own = new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
+    const files = model === undefined ? own : new BundleFiles(source, await fetchModel(own, model), stored);
+    await stored?.requireRoom(chunksOf(files.manifest));
+    return files;
   }
 
   /**

@@ -178,6 +178,11 @@ class Session {
     return sampleOf(await this.#files.read(record.file), record);
   }
 
+  /** Return a file of the bundle's `assets`. @param {string} name @throws {ShaderloomError} "bundle" */
+  asset(name) {
+    return this.#files.read(`assets/${name}`);
+  }
+
   /** Free everything on the device; outputs with location "gpu" live on if the device is the caller's. */
   dispose() {
     this.#on.dispose();

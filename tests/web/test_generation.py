@@ -1,0 +1,175 @@
+"""Text generated in a page: the tokens of a float64 reference and of Python, sampled ones too.
+
+Covers: runtime/web/generate.js.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shaderloom import Generator
+from shaderloom.convert.gguf_decoder import convert_gguf
+from shaderloom.generate.bundling import compile_generator
+from shaderloom.generate.sampling import Sampling, choose
+
+from ..support.bundles import copy_bundle, seal
+from ..support.tiny_gguf import END, TOKENS, TinyGguf, write_tiny_gguf
+from .chromium import Page, PageError
+
+OPEN = """
+globalThis.opened ??= import("/generate.js").then(({ loadGenerator }) => loadGenerator("/bundle/"));
+globalThis.generate = async (ids, options) => {
+  const generation = (await opened).generate(ids, options);
+  for await (const piece of generation) throw new Error(`text without words: ${piece}`);
+  return { tokens: generation.tokens, ...generation.statistics };
+};
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyGguf:
+    written = write_tiny_gguf(tmp_path_factory.mktemp("tiny") / "t.gguf", kind="Q8_0", tied=False)
+    convert_gguf(written.path, written.path.parent / "folder")
+    return written
+
+
+@pytest.fixture(scope="module")
+def bundle(tiny: TinyGguf) -> Path:
+    path = tiny.path.parent / "b"
+    compile_generator(tiny.path.parent / "folder", path, max_length=520, target="web-software")
+    return path
+
+
+@pytest.fixture
+def page(open_bundle: Any, bundle: Path) -> Iterator[Page]:
+    opened = open_bundle(bundle)
+    opened.evaluate(OPEN)
+    return opened
+
+
+def drawn(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(3, len(TOKENS), count).tolist()
+
+
+def until_end(tokens: list[int]) -> list[int]:
+    return tokens[: tokens.index(END) + 1] if END in tokens else tokens
+
+
+def test_a_conversation_has_the_tokens_of_the_reference(page: Page, tiny: TinyGguf):
+    """Prompts of one token, of chunks with and without padding, and beyond the first capacity of 256 rows."""
+    for length in (1, 21, 130, 300):
+        ids = drawn(length, length)
+        answer = page.call("generate", ids, {"maxNewTokens": 5})
+        assert answer["tokens"] == until_end(tiny.greedy(ids, 5))
+        assert answer["promptTokens"] == length
+    again = [*ids, *answer["tokens"], *drawn(4, 1)]
+    answer = page.call("generate", again, {"maxNewTokens": 3})
+    assert answer["tokens"] == until_end(tiny.greedy(again, 3))
+    assert answer["reusedTokens"] == len(again) - 5
+    assert page.evaluate("opened.then((generator) => generator.rewind(10))") == 10
+    assert page.call("generate", ids, {"maxNewTokens": 2})["reusedTokens"] == 10
+
+
+def test_draws_are_those_of_python(page: Page, bundle: Path, device: Any):
+    ids = drawn(12, 3)
+    cases: list[dict[str, Any]] = [
+        {"temperature": 1.0, "seed": 5},
+        {"temperature": 1.3, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "seed": 1 << 40},
+        {"temperature": 0.7, "top_k": 100, "repetition_penalty": 1.4, "seed": 2},
+        {"repetition_penalty": 1.8},
+    ]
+    names = {"top_k": "topK", "top_p": "topP", "min_p": "minP", "repetition_penalty": "repetitionPenalty"}
+    with Generator(bundle, device=device) as generator:
+        for options in cases:
+            ours = generator.generate(ids, max_new_tokens=6, stream=False, **options).tokens
+            own = {names.get(name, name): value for name, value in options.items()}
+            answer = page.call("generate", ids, {"maxNewTokens": 6, **own})
+            assert answer["tokens"] == ours, options
+            assert page.call("generate", ids, {"maxNewTokens": 6, **own})["tokens"] == ours
+
+
+def test_the_choice_on_the_host_is_that_of_python(blank: Page):
+    rng = np.random.default_rng(4)
+    script = """async (logits, seen, options, position) => {
+      const { choose, Sampling } = await import("/shaderloom/sampling.js");
+      return choose(Float32Array.from(logits), new Set(seen), new Sampling(options), position);
+    }"""
+    for seed in range(20):
+        logits = (rng.standard_normal(300) * 3).astype(np.float32)
+        seen = rng.integers(0, 300, 20).tolist()
+        sampling = Sampling(1.1, 100, 0.95, 0.001, 1.3, seed << 33)
+        options = {"temperature": 1.1, "topK": 100, "topP": 0.95, "minP": 0.001, "repetitionPenalty": 1.3}
+        found = blank.call(script, logits.tolist(), seen, {**options, "seed": seed << 33}, 17)
+        assert found == choose(logits, np.isin(np.arange(300), seen), sampling, 17)
+
+
+def test_an_answer_is_left_and_another_one_begun(page: Page, tiny: TinyGguf):
+    ids, other = drawn(9, 2), drawn(14, 8)
+    reason = page.call("""async (ids) => {
+      const controller = new AbortController();
+      const generator = await opened;
+      const generation = generator.generate(ids, { signal: controller.signal });
+      const iterator = generation[Symbol.asyncIterator]();
+      const ended = iterator.next();
+      while (generation.tokens.length < 2) await new Promise((resolve) => setTimeout(resolve));
+      controller.abort(new Error("enough"));
+      return ended.then(() => "ended", ({ message }) => message);
+    }""", ids)  # fmt: skip
+    assert reason == "enough"
+    both = page.call("""async (ids, other) => {
+      const left = generate(ids, {});
+      const answer = generate(other, { maxNewTokens: 4 });
+      return [(await left).endedBy, (await answer).tokens];
+    }""", ids, other)  # fmt: skip
+    assert both == ["", until_end(tiny.greedy(other, 4))]
+
+
+def test_what_is_asked_wrongly(page: Page):
+    for prompt, options, reason in (
+        (drawn(510, 1), {"maxNewTokens": 20}, "exceed the bundle's length of 520"),
+        ([len(TOKENS)], {}, f"no token {len(TOKENS)}"),
+        ([], {}, "no tokens"),
+        ("the", {}, "words"),
+        ([3], {"temperature": -1}, "temperature is a number from 0"),
+        ([3], {"topK": 1.5}, "topK is an integer"),
+        ([3], {"stop": [""]}, "none of them empty"),
+    ):
+        with pytest.raises(PageError, match=reason):
+            page.call("generate", prompt, options)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("assets/generation.json", {"context": "4"}, "context"),
+        ("assets/generation.json", {"ends": [-1]}, "ends"),
+        ("assets/generation.json", {"past": ["p.%d.%d"]}, "one %d each"),
+        ("assets/generation.json", {"present": ["__proto__%d"]}, "no output continues"),
+        ("models/choice.json", {"files": {"plan-extra.json": {"size": 0, "sha256": []}}}, "listed|otherwise"),
+    ],
+)
+def test_settings_are_not_trusted(
+    open_bundle: Any, bundle: Path, tmp_path: Path, name: str, change: dict[str, Any], reason: str
+):
+    path = copy_bundle(bundle, tmp_path / "b")
+    (path / name).write_text(json.dumps({**json.loads((path / name).read_text()), **change}))
+    seal(path)
+    page = open_bundle(path)
+    page.evaluate(OPEN)
+    with pytest.raises(PageError, match=f"ShaderloomError.*({reason})"):
+        page.call("generate", [3], {"maxNewTokens": 2, "temperature": 1})
+
+
+def test_a_bundle_that_generates_no_text(open_bundle: Any, static_bundle: Path):
+    page = open_bundle(static_bundle)
+    page.evaluate(OPEN)
+    with pytest.raises(PageError, match="--generate"):
+        page.call("generate", [3], {})
+    with pytest.raises(PageError, match=r"models/voice\.json"):
+        page.evaluate("import('/shaderloom.js').then(({ load }) => load('/bundle/', { model: 'voice' }))")
