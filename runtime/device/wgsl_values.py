@@ -40,9 +40,12 @@ class TooLargeError(Exception):
 
 @dataclass
 class Sizes:
-    """Sizes by name: scalars of types and values, constants that count, tokens of functions when inlined."""
+    """Sizes by name: scalars of types, of members of structs and of values, constants that count, tokens of functions
+    when inlined.
+    """
 
     types: dict[str, int] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     inlined: dict[str, int] = field(default_factory=dict)
@@ -97,7 +100,7 @@ class _Pass:
             ";": self._end,
             "=": self._assign,
             "@": self._attribute,
-            ".": lambda at: at + 2,
+            ".": self._member,
             "struct": self._struct,
             "fn": self._signature,
         }
@@ -133,6 +136,15 @@ class _Pass:
 
     def _attribute(self, at: int) -> int:
         return self._behind_brackets(at + 2) if self._tokens[at + 2] == "(" else at + 2
+
+    def _member(self, at: int) -> int:
+        """Take a member of the value before, or components of a vector."""
+        frame, name = self._frames[-1], self._tokens[at + 1]
+        self._guessed.add(name)
+        frame.current = self._sizes.members.get(name, _VECTOR_SIZE)
+        if self._tokens[at + 2] not in (".", "["):
+            self._expand(frame.current)
+        return at + 2
 
     def _end(self, at: int) -> int:
         self._end_statement()
@@ -211,7 +223,9 @@ class _Pass:
             if self._tokens[at] == "@":
                 at = self._behind_brackets(at + 2) if self._tokens[at + 2] == "(" else at + 2
             elif self._tokens[at] == ":":
+                of_member = self._tokens[at - 1]
                 member, at = self._type(at + 1)
+                self._define(self._sizes.members, of_member, member)
                 size += member
             else:
                 at += 1

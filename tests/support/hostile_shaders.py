@@ -52,6 +52,10 @@ EXPANDING = {
     "a local variable": shader("", "var p: array<f32, 1000000>; y[0] = p[id.x];"),
     "many variables": shader("", "".join(f"var p{i}: array<f32, 1000>; p{i}[id.x] = 1.0;" for i in range(100))),
     "copies": shader("", "var p: array<f32, 999>; " + "{ var q = p; y[0] = q[id.x]; }" * 99),
+    "copies of members": shader(
+        "struct S { a: array<f32, 999>, b: f32 }", "var s: S; " + "{ var q = s.a; y[0] = q[id.x]; }" * 99
+    ),
+    "members, later": shader("", "var s: S; " + "let q = s.a; " * 99) + "struct S { a: array<f32, 99> }",
     "copies by a pointer": shader("", "var p: array<f32, 999>; let r = &p; " + "{ var q = *r; y[0] = q[id.x]; }" * 99),
     "results": shader("fn f() -> array<f32, 1000> { return array<f32, 1000>(); }", "y[0] = f()[id.x];" * 100),
     "results, later": shader("", "y[0] = f()[id.x];" * 100) + "fn f() -> array<f32, 99> { return g(); }",

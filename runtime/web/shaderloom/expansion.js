@@ -72,6 +72,7 @@ class Expansion {
   excess = "";
   #tokens;
   #types = noSizes();
+  #members = noSizes();
   #values = noSizes();
   #counts = noSizes();
   /** Tokens of functions with those that they call. */
@@ -131,11 +132,19 @@ class Expansion {
       case ";": return this.#endStatement();
       case "=": this.#frame.current = 0; return;
       case "@": return this.#attribute();
-      case ".": this.#at++; return;
+      case ".": return this.#member();
       case "struct": return this.#struct();
       case "fn": return this.#signature();
     }
     if (token > ":") this.#name(token);
+  }
+
+  /** Take a member of the value before, or components of a vector. */
+  #member() {
+    const name = this.#next();
+    this.#guessed.add(name);
+    this.#frame.current = this.#members.get(name) ?? VECTOR_SIZE;
+    if (!/^[.[]/.test(this.#peek())) this.#expand(this.#frame.current);
   }
 
   /** @param {boolean} [expands] @param {number} [value] */
@@ -217,7 +226,11 @@ class Expansion {
     this.#at++;
     for (let token = this.#next(); token && token !== "}"; token = this.#next()) {
       if (token === "@") this.#attribute();
-      else if (token === ":") size += this.#type();
+      else if (token === ":") {
+        const member = this.#peek(-2), scalars = this.#type();
+        this.#define(this.#members, member, scalars);
+        size += scalars;
+      }
     }
     this.#define(this.#types, name, size);
   }

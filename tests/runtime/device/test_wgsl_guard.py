@@ -38,6 +38,10 @@ ACCEPTED = {
     "workgroup memory": shader("var<workgroup> t: array<f32, 4096>;", "t[id.x] = 1.0; workgroupBarrier();" * 200),
     "arithmetic": shader("", "let a0 = y[id.x]; " + " ".join(f"let a{i + 1} = a{i} * a{i};" for i in range(500))),
     "comments": shader("/* a /* nested // */ one ((( */ // ((( \u00e9", "y[0] = 1.0; // \u4e2d"),
+    "members of a struct of many": shader(
+        f"struct S {{ {', '.join(f'n{number}: i32' for number in range(90))} }} var<private> s: S;",
+        " ".join(f"let t{number} = (s.n{number} & 15); y[0] = f32(t{number});" for number in range(90)),
+    ),
     "calls": shader("fn f(x: f32) -> f32 { return x * x; }", "y[0] = f(y[id.x]);" * 500),
 }  # fmt: skip
 
