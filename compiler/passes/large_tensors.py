@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
+from ...runtime.plan.dtypes import FLOAT32, INT8, UINT8
 from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..fusion import constant_values
 from ..fusion.dequant_fusion import narrow_values
 from ..ir.dataflow import operands, post_order
 from ..ir.graph import Graph, Node, Value
+from ..ops.math.nodes import in_type
+from ..ops.math.nodes import part as slice_of
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
@@ -157,7 +159,8 @@ class _Division:
         node = value.producer
         if node is None or len(node.outputs) != 1 or not registry.of(node).is_map:
             return True
-        return value in self._constant and value not in self._narrow and not registry.of(node).is_view
+        is_view = registry.of(node).is_view and operator_key(node) != "loom.Unpack"
+        return value in self._constant and value not in self._narrow and not is_view
 
     def _is_root(self, node: Node) -> bool:
         """Return whether the result is stored, or small, and computed from a tensor that is too large."""
@@ -272,7 +275,7 @@ class _Division:
             ]
             result = parts[0]
             for part, (start, _) in zip(parts[1:], spans[1:], strict=True):
-                result = builder.op("Where", builder.op("GreaterOrEqual", row, number(start)), part, result)
+                result = _choose(builder, builder.op("GreaterOrEqual", row, number(start)), part, result)
             return result
 
         return self._split(node, [(data, RowAxis(axis))], data.shape[axis], build)
@@ -293,8 +296,7 @@ class _Division:
         """
         large = frozenset().union(*(self._loaded(operand) for operand in operands(node.output)))
         covered: dict[Value, RowAxis] = {}
-        scales: set[Fraction] = set()
-        if not isinstance(extent, int) or not all(self._follow(*each, covered, scales) for each in read):
+        if not isinstance(extent, int) or not all(self._follow(*each, covered) for each in read):
             return None
         if not large <= covered.keys():
             return None
@@ -302,28 +304,32 @@ class _Division:
         for value, at in covered.items():
             if value in self._loaded(value):
                 most = min(most, int(self._limit // (_row_bytes(value, at.axis) * at.scale)))
-        for multiple in multiples:
-            rows = most // multiple * multiple
-            if rows and (rows == extent or all((rows * scale).denominator == 1 for scale in scales)):
-                return _Split(extent, rows, build)
+        # parts begin at whole rows of operands, and if possible at whole blocks
+        whole = math.lcm(*(at.scale.denominator for at in covered.values() if not at.blocks))
+        blocks = math.lcm(*(at.scale.denominator for at in covered.values()))
+        for step in (math.lcm(multiple, unit) for unit in (blocks, whole) for multiple in multiples):
+            if most >= step:
+                return _Split(extent, most // step * step, build)
         return None
 
-    def _follow(self, value: Value, at: RowAxis, covered: dict[Value, RowAxis], scales: set[Fraction]) -> bool:
+    def _follow(self, value: Value, at: RowAxis, covered: dict[Value, RowAxis]) -> bool:
         """Follow a row axis up to the tensors beyond the limit, and note them in ``covered``; return whether all that
         are loaded for ``value`` are split.
         """
         if covered.setdefault(value, at) != at:
             return False
-        scales.add(at.scale)
         if value.is_constant and self._loaded(value):
             return ix.product(value.shape[: at.axis]) == 1
-        rows = self._rows_above(value, at.axis)
-        if rows is None:
+        producer, rows = value.producer, self._rows_above(value, at.axis)
+        if producer is None or rows is None:
             return not self._loaded(value)
         for operand in operands(value):
             if operand in rows:
                 row = rows[operand]
-                if not self._follow(operand, RowAxis(row.axis, row.scale * at.scale), covered, scales):
+                if at.blocks and row.scale.denominator != 1 and operator_key(producer) != "loom.Unpack":
+                    return False
+                above = RowAxis(row.axis, row.scale * at.scale, at.blocks or row.blocks)
+                if not self._follow(operand, above, covered):
                     return False
             elif self._loaded(operand):
                 return False
@@ -377,9 +383,7 @@ class _Division:
             part.storage = part.storage or value.storage
             return part
         builder = GraphBuilder(self._graph, node.origins if node else value.user.origins, self._compilation.limits)
-        starts = tuple(start if at == axis else 0 for at in range(value.rank))
-        steps = (1,) * value.rank
-        return builder.op("StridedSlice", value, domain="loom", starts=starts, steps=steps, sizes=shape)
+        return slice_of(builder, value, axis, start, stop - start)
 
     def _across(self, node: Node, axis: int, start: int, stop: int) -> Value:
         """Return elements ``start`` to ``stop`` along the axis of a Concat: of the operands that have any of them."""
@@ -397,16 +401,30 @@ class _Division:
         """Append ``node`` for a part of its result; operands that are not large are cut where they are read."""
         rows = operand_rows(node, axis)
         assert rows is not None, "a rule says so"
+        builder = GraphBuilder(self._graph, node.origins, self._compilation.limits)
+        before = start % math.lcm(*(row.scale.denominator for row in rows.values()))
+        if before:  # rows of the part before, with which the first one shares a block or a byte
+            whole = self._rows_of(node, axis, start - before, stop)
+            return slice_of(builder, whole, axis, before, stop - start)
         inputs: list[Value | None] = []
         for operand in node.inputs:
             row = None if operand is None else rows.get(operand)
             if operand is None or row is None:
                 inputs.append(operand)
             else:
-                first, behind = int(start * row.scale), int(stop * row.scale)
+                first, behind = int(start * row.scale), math.ceil(stop * row.scale)
                 inputs.append(self._part(operand, row.axis, first, behind))
-        builder = GraphBuilder(self._graph, node.origins, self._compilation.limits)
         return emit_rows(builder, node, axis, stop - start, inputs)
+
+
+def _choose(builder: GraphBuilder, condition: Value, one: Value, other: Value) -> Value:
+    """Return elements of either value; those of a type without arithmetic are chosen in one that has its values."""
+    dtype = one.dtype
+    if not (dtype.narrow or dtype.is_code):
+        return builder.op("Where", condition, one, other)
+    wider = FLOAT32 if dtype.is_float else INT8 if dtype.is_signed else UINT8
+    chosen = builder.op("Where", condition, in_type(builder, one, wider), in_type(builder, other, wider))
+    return in_type(builder, chosen, dtype)
 
 
 def _chain(builder: GraphBuilder, operator: tuple[str, str], values: Sequence[Value]) -> Value:

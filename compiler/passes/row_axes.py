@@ -23,10 +23,14 @@ from .patterns import view
 
 @record
 class RowAxis:
-    """The axis of an operand along which ``scale`` elements belong to each row of a result."""
+    """The axis of an operand along which ``scale`` elements belong to each row of a result.
+
+    With ``blocks`` rows may begin within an element, whose block they share.
+    """
 
     axis: int
     scale: Fraction = Fraction(1)
+    blocks: bool = False
 
 
 RowAxes = dict[Value, RowAxis]
@@ -55,6 +59,8 @@ def emit_rows(builder: GraphBuilder, node: Node, axis: int, size: int, inputs: S
     if key == "loom.StridedSlice":
         starts = tuple(0 if at == axis else start for at, start in enumerate(attributes.starts))
         attributes = replace(attributes, starts=starts, sizes=shape)
+    elif key == "loom.RepeatBlocks":
+        attributes = replace(attributes, size=shape[attributes.axis])
     elif key in ("loom.Broadcast", "loom.Unpack"):
         attributes = replace(attributes, shape=shape)
     return builder.emit(registry.of(node), inputs, attributes)[0]
@@ -148,8 +154,10 @@ def _gathered(node: Node, axis: int) -> RowAxes | None:
     return {data: RowAxis(axis - indices.rank + 1)}
 
 
-def _repeated(node: Node, axis: int) -> RowAxes | None:
-    return None if axis == node.attributes.axis else {node.operand(0): RowAxis(axis)}
+def _repeated(node: Node, axis: int) -> RowAxes:
+    if axis != node.attributes.axis:
+        return {node.operand(0): RowAxis(axis)}
+    return {node.operand(0): RowAxis(axis, Fraction(1, node.attributes.block), blocks=True)}
 
 
 def _unpacked_bits(node: Node, axis: int) -> RowAxes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -14,7 +15,7 @@ from shaderloom.runtime.plan.plan import Plan
 
 from ...support.comparison import reference, relative_error
 from ...support.kernels import make_model
-from ...support.large_weights import BINDING, Model, bytes_of, floats, indices, limited, made, packed, tied
+from ...support.large_weights import BINDING, RNG, Model, bytes_of, floats, indices, limited, made, packed, tied
 from ...support.passes import lower_model
 from ...support.running import compile_for, run_plan
 
@@ -32,6 +33,22 @@ def dequantised(shape: tuple[int, int], axis: int, *, block: int = 0, transposed
         nodes.append(node("Transpose", ["w"], ["t"]))
     nodes.append(node("MatMul", ["x", "t" if transposed else "w"], ["y"]))
     return made(nodes, {"x": floats(3, shape[1 if transposed else 0])}, **constants)
+
+
+def codes(shape: tuple[int, int], axis: int, block: int, *use: onnx.NodeProto, dtype: str = "int4") -> Model:
+    """A matrix ``w`` of codes narrower than a byte with scales and zeros of blocks, and what is computed of it."""
+    count = tuple(-(-size // block) if at == axis else size for at, size in enumerate(shape))
+    info = ml_dtypes.iinfo(dtype)
+    drawn = (RNG.integers(info.min, info.max + 1, size).astype(dtype) for size in (shape, count))
+    constants = {**dict(zip("qz", drawn)), "s": floats(*count) / 8}
+    nodes = [node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=axis, block_size=block), *use]
+    read = {name for each in use for name in each.input}
+    feeds = {"x": floats(1, shape[axis])} if "x" in read else {"i": indices(shape[0], 2)}
+    return made(nodes, feeds, **constants)
+
+
+TRANSPOSED = node("Transpose", ["w"], ["t"])
+TIED = (node("Gather", ["w", "i"], ["e"]), TRANSPOSED, node("MatMul", ["e", "t"], ["y"]))
 
 
 #: Models and the limit of a binding that each exceeds
@@ -62,6 +79,16 @@ CASES = {
     "bytes a column": (lambda: dequantised((40, 1003), 1), 1 << 14),
     "bytes a column, transposed": (lambda: dequantised((1003, 40), 0, transposed=True), 1 << 14),
     "bytes in blocks": (lambda: dequantised((1003, 64), 1, block=32, transposed=True), 1 << 14),
+    "codes in blocks of terms": (lambda: codes((64, 2006), 0, 32, node("MatMul", ["x", "w"], ["y"])), 1 << 15),
+    "parts within blocks of terms": (lambda: codes((64, 2006), 0, 32, node("MatMul", ["x", "w"], ["y"])), 20_000),
+    "bytes of two rows": (
+        lambda: codes((63, 2007), 0, 21, node("MatMul", ["x", "w"], ["y"]), dtype="uint4"), 20_000),
+    "scales beyond a binding": (lambda: codes((2008, 63), 0, 8, node("MatMul", ["x", "w"], ["y"])), 20_000),
+    "codes in blocks of rows": (
+        lambda: codes((2006, 64), 1, 32, TRANSPOSED, node("MatMul", ["x", "t"], ["y"])), 16_000),
+    "tied codes": (lambda: codes((2006, 64), 1, 32, *TIED, dtype="uint4"), 20_000),
+    "tied codes of odd rows": (lambda: codes((2007, 63), 1, 21, *TIED), 20_000),
+    "rows of codes": (lambda: codes((2006, 64), 1, 32, node("Gather", ["w", "i"], ["y"])), 20_000),
     "convolution": (
         lambda: made([node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])], {"x": floats(1, 8, 4, 5)},
                      w=floats(202, 8, 3, 3), b=floats(202)), 1 << 14),
@@ -84,7 +111,18 @@ def largest(plan: Plan) -> int:
 
 
 #: The cases of the quick tier
-QUICK = frozenset({"gather", "columns", "terms", "tied halves", "packed with zeros", "bytes a column", "rounded"})
+QUICK = frozenset(
+    {
+        "bytes of two rows",
+        "gather",
+        "columns",
+        "terms",
+        "tied halves",
+        "packed with zeros",
+        "bytes a column",
+        "rounded",
+    }
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CASES])
@@ -98,6 +136,18 @@ def test_large_constants_are_read_in_parts(each_device, name: str):
     (found,) = run_plan(each_device, plan, model, feeds)
     (expected,) = reference(model, feeds)
     assert relative_error(found, expected) <= (2e-3 if expected.dtype == np.float16 else 2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint2", "float8_e4m3fn", "float4_e2m1fn"])
+def test_rows_of_codes_are_chosen_from_parts(device, dtype: str):
+    """Types that no operator computes with; onnxruntime has no Gather of some of them."""
+    drawn = RNG.integers(0, 4, (2006, 64)).astype(dtype)
+    model, feeds = made([node("Gather", ["q", "i"], ["y"])], {"i": indices(2006, 3)}, q=drawn)
+    model.opset_import[0].version, model.ir_version = 25, 13
+    plan = compile_for(model, feeds, limited(device.profile, 20_000))
+    assert largest(plan) <= 20_000
+    (found,) = run_plan(device, plan, model, feeds)
+    np.testing.assert_array_equal(found.astype(np.float32), drawn[feeds["i"]].astype(np.float32))
 
 
 @pytest.mark.slow
