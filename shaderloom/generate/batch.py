@@ -1,7 +1,8 @@
 """Answers to several prompts at once, one row of a batch each, over caches of their own.
 
 Unequal prompts are padded: on the right for caches in place, on the left for those that grow, where the model has a
-mask and positions.
+mask and positions.  A model in place that takes no padding computes the ends of short prompts again instead: each row
+of its cache may end elsewhere, and a run of tokens whose keys and values are there writes the same ones.
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ class BatchDecoder:
     """Runs texts through a decoder together, each to its end."""
 
     def __init__(self, decoder: CachedDecoder, rows: Sequence[BatchRow], plan_cache: Any = True) -> None:
-        """Raises :class:`UnsupportedError` for unequal prompts and a decoder whose runs take no padding."""
+        """Raises :class:`UnsupportedError` for unequal prompts and caches that grow, of a decoder without padding."""
         form, batch = decoder.form, len(rows)
         self._decoder, self._rows, device = decoder, list(rows), decoder.session.device
         self._lengths = [len(row.ids) for row in rows]
         #: rows of padding on the left of each text
         self._left = [0] * batch
+        #: whether runs compute the ends of short prompts again
+        self._overlaps = False
         if len(set(self._lengths)) > 1:
             self._pad(form.padding)
         layout = {name: (batch, *sizes[1:]) for name, sizes in form.layout.items()}
@@ -85,6 +88,9 @@ class BatchDecoder:
         self._plan_cache = plan_cache
 
     def _pad(self, side: str) -> None:
+        self._overlaps = self._decoder.form.in_place and side != "right"
+        if self._decoder.form.in_place:
+            return
         if not side:
             raise UnsupportedError(
                 "the model takes no padding, so that prompts of a batch are of one length",
@@ -92,8 +98,6 @@ class BatchDecoder:
                 "attention_mask and position_ids",
             )
         longest, most = max(self._lengths), self._decoder.form.max_length
-        if side == "right":
-            return
         self._left = [longest - length for length in self._lengths]
         wanted = max(row.count + left + length for row, left, length in zip(self._rows, self._left, self._lengths))
         if wanted > most:
@@ -127,11 +131,17 @@ class BatchDecoder:
         prompts = [row.ids[:1] * left + row.ids for row, left in zip(self._rows, self._left)]
         lengths, done = [len(ids) for ids in prompts], 0
         while done < max(lengths):
-            run = self._decoder.chunk(max(lengths) - done, done)
+            wanted = max(lengths) - done
+            run = self._decoder.chunk(min(wanted, *lengths) if self._overlaps else wanted, done)
             end = done + run
-            ids = [[*ids[done:end], *[ids[-1]] * (run - len(ids[done:end]))] for ids in prompts]
-            last = [min(max(length - 1 - done, 0), run - 1) for length in lengths]
-            self._run(ids, last, [end - left for left in self._left])
+            if self._overlaps:
+                ends = [min(end, length) for length in lengths]
+                ids = [ids[last - run : last] for ids, last in zip(prompts, ends)]
+                self._run(ids, [], ends)
+            else:
+                ids = [[*ids[done:end], *[ids[-1]] * (run - len(ids[done:end]))] for ids in prompts]
+                last = [min(max(length - 1 - done, 0), run - 1) for length in lengths]
+                self._run(ids, last, [end - left for left in self._left])
             self._take([done < length <= end for length in lengths])
             done = end
 

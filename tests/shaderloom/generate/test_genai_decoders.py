@@ -114,3 +114,12 @@ def test_a_full_context_is_an_error_before_anything_runs(tmp_path: Path, device:
         result = generator.generate(drawn(CONTEXT - 4), stream=False)
         assert (len(result.tokens), result.statistics.ended_by) == (4, "length")
         assert result.tokens == greedy(tmp_path, drawn(CONTEXT - 4), 4)
+
+
+@pytest.mark.parametrize(("lengths", "pruned"), [((40, 21, 19), True), ((3, 20, 1), True), ((3, 20, 1), False)])
+def test_batches_of_unequal_prompts(tmp_path: Path, device: Any, lengths: tuple[int, ...], pruned: bool):
+    """A head that computes the last row alone takes no padding: the ends of short prompts are computed again."""
+    path, prompts = written(tmp_path, WINDOW, pruned), [drawn(length) for length in lengths]
+    with Generator(path, device=device, cache=False) as generator:
+        batch = generator.generate_batch(prompts, max_new_tokens=8)
+        assert [each.tokens for each in batch] == [greedy(path, ids, 8) for ids in prompts]
