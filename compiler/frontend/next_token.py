@@ -15,7 +15,8 @@ first of them are padding on the left, which ``attention_mask`` hides and ``posi
 
 A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Its caches of their keys
 and values, which no run extends, have ``encoded_past`` rows: none in the run that computes them, which
-``use_cache_branch`` tells from later ones; that stays an input of such a decoder, and caches may be missing altogether.
+``use_cache_branch`` tells from later ones; that stays an input of such a decoder.  Without it they have ``encoded``
+rows in all runs, and caches may be missing altogether.
 """
 
 from __future__ import annotations
@@ -77,8 +78,10 @@ class _Rewrite:
                 hint="export the model with one kind of attention",
             )
         own = [name for name in caches if ENCODER_PART not in name]
+        # a model of later runs alone has keys and values of all that was encoded
+        encoded = ENCODED_PAST if BRANCH in self._inputs else ENCODED
         for name in caches:
-            _name_dim(self._inputs[name], 2, ENCODED_PAST if name not in own else CAPACITY if in_place else PAST)
+            _name_dim(self._inputs[name], 2, encoded if name not in own else CAPACITY if in_place else PAST)
         for name in (HIDDEN, HIDDEN_MASK):
             if name in self._inputs:
                 _name_dim(self._inputs[name], 1, ENCODED)

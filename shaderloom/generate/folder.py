@@ -31,7 +31,11 @@ _FILES = ("model.onnx", "decoder_model_merged.onnx")
 _MERGED, _FIRST, _LATER, _ENCODER = "decoder_model_merged", "decoder_model", "decoder_with_past_model", "encoder_model"
 _PAST, _PRESENT = ("past_key_values.%d.key", "past_key_values.%d.value"), ("present.%d.key", "present.%d.value")
 #: Names of the context's length in ``config.json``
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions")
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions", "seq_length")
+#: The context of models whose positions are distances, and what tells that they are: no length bounds them
+_UNBOUNDED = 1 << 20
+_DISTANCES = "relative_attention_num_buckets"
+_DISTANCE_MODELS = ("bloom", "falcon", "mpt")
 _INPUTS = {IDS: IDS, "attention_mask": "attention_mask", "position_ids": "position_ids"}
 
 
@@ -180,6 +184,8 @@ def _read_transformers(folder: Path, file: str | None) -> ModelFolder:
     config = Settings.read(folder / CONFIG)
     inner = config.section("text_config") if "text_config" in config else config
     context = next((inner.integer(name) for name in _LENGTHS if name in inner), None)
+    if context is None and (_DISTANCES in inner or inner.text("model_type") in _DISTANCE_MODELS):
+        context = _UNBOUNDED
     if not context:
         raise ModelError(f"{CONFIG}: there is no {_LENGTHS[0]}", hint="add the length of the model's context")
     generation = Settings.read_optional(folder / "generation_config.json")

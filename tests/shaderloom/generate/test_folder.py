@@ -132,6 +132,17 @@ def test_missing_parts_of_a_model_with_an_encoder_are_named(tmp_path: Path, chan
         ModelFolder.read(written(tmp_path, {"config.json": config | {"decoder_start_token_id": None}, **whole}))
 
 
+@pytest.mark.parametrize(
+    "config",
+    [{"relative_attention_num_buckets": 32}, {"model_type": "bloom"}, {"model_type": "bloom", "seq_length": 64}],
+)
+def test_models_of_distances_have_no_length(tmp_path: Path, config: dict[str, Any]):
+    read = ModelFolder.read(written(tmp_path, {"config.json": {"n_head": 4, **config}, "model.onnx": ""}))
+    assert read.context == config.get("seq_length", 1 << 20)
+    with pytest.raises(ModelError, match="max_position_embeddings"):
+        ModelFolder.read(written(tmp_path, {"config.json": {"n_head": 4}}))
+
+
 def test_other_folders(tmp_path: Path):
     with pytest.raises(ModelError, match="neither"):
         ModelFolder.read(tmp_path)
