@@ -51,6 +51,7 @@ NAVIGATION = {
             "docs/guide/pytorch",
             "docs/guide/shapes",
             "docs/guide/batching",
+            "docs/scale",
             "docs/guide/precision",
             "docs/guide/logits",
             "docs/guide/generation",

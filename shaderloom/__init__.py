@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .generate.generator import Generator
     from .model.header import NodeArg
     from .notices import ShaderloomWarning, SoftwareAdapterWarning
+    from .pool.pool import Pool
     from .runtime.device.adapters import list_adapters
     from .runtime.device.device import Device
     from .runtime.device.opening import open_device
@@ -72,6 +73,7 @@ _HOMES = {
     "load_bundle": "bundles.session",
     "from_torch": "torch.from_torch",
     "Generator": "generate.generator",
+    "Pool": "pool.pool",
     "Tensor": "runtime.memory.tensor",
     "Caps": "runtime.plan.caps",
     "Device": "runtime.device.device",
@@ -115,6 +117,7 @@ __all__ = [
     "load_bundle",
     "from_torch",
     "Generator",
+    "Pool",
     "Tensor",
     "Caps",
     "Device",

@@ -44,6 +44,7 @@ from .run_trace import RunTrace
 
 if TYPE_CHECKING:
     from ..batching.batched_session import BatchedSession
+    from ..batching.session_rows import SessionRows
     from ..cache import DiskCache
     from ..model.self_tuning import Tune
     from ..runtime.memory.data_loader import DataLoader
@@ -324,10 +325,14 @@ class InferenceSession(OrtSession):
         do not depend on each other; :class:`UnsupportedError` names the nodes that mix rows (docs/guide/batching.md).
         """
         from ..batching.batched_session import BatchedSession
+
+        return BatchedSession(self.as_rows(), max_batch, max_wait_ms, max_queue)
+
+    def as_rows(self) -> SessionRows:
+        """Return the session as batching sees it."""
         from ..batching.session_rows import SessionRows
 
-        rows = SessionRows(self._header, self._engine, self._cpu, self.run)
-        return BatchedSession(rows, max_batch, max_wait_ms, max_queue)
+        return SessionRows(self._header, self._engine, self._cpu, self.run)
 
     def calibrate(self, input_feed: Mapping[str, InputValue]) -> None:
         """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.

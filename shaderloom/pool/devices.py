@@ -1,0 +1,33 @@
+"""Which devices a pool uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..runtime.device.adapters import OPENGL, AdapterDescription, list_adapters
+from ..runtime.plan.errors import InputError
+
+Devices = str | Sequence[str | int]
+
+
+def choose_devices(devices: Devices) -> list[str | int | None]:
+    """Return the device of each worker: ``"all"``, ``"cpu"`` for the host, or adapters by index or part of a name.
+
+    All are those of the best kind that there is: every GPU, once each; software adapters only where there is no GPU.
+    Raises :class:`InputError` for anything else, and :class:`DeviceError` where there is none.
+    """
+    if devices == "cpu":
+        return [None]
+    if devices == "all":
+        return [adapter.index for adapter in _best(list_adapters())] or [None]
+    chosen = [devices] if isinstance(devices, (str, int)) else list(devices)
+    if not chosen or not all(isinstance(each, (str, int)) and not isinstance(each, bool) for each in chosen):
+        raise InputError(f"devices is 'all', 'cpu' or a list of adapters, not {devices!r}", hint="devices=[0, 1]")
+    return list(chosen)
+
+
+def _best(adapters: Sequence[AdapterDescription]) -> list[AdapterDescription]:
+    """Return the GPUs, or else the software adapters, each by the first of its backends; of OpenGL only alone."""
+    usable = [each for each in adapters if each.backend != OPENGL] or list(adapters[:1])
+    best = [each for each in usable if not each.is_software] or usable
+    return [each for each in best if each.backend == best[0].backend]

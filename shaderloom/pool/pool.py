@@ -1,0 +1,180 @@
+"""A pool of devices: items go to whichever worker is free, results come back as futures or in order."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ..runtime.plan.errors import InputError
+from .devices import Devices, choose_devices
+from .work import Work
+from .worker import WorkerJob
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from ..api.values import InputValue, OutputValue
+
+#: Rows of a batch where the caller leaves it to the pool
+AUTO_BATCH = 32
+
+
+class Pool:
+    """Runs one model on several devices, each in a process of its own.  Thread-safe; close it, or use it in ``with``.
+
+    ``model``
+        a path, bytes or a ``ModelProto``.
+    ``devices``
+        ``"all"``: every GPU, or else every software adapter; ``"cpu"``: onnxruntime on the host; or a list of adapters
+        by index or part of a name.
+    ``batch``
+        rows of a batch: items of equal shapes are joined (docs/guide/batching.md).  ``"auto"`` joins up to 32 where the
+        compiler proves that rows are independent, else none; a number raises the proof's error; 1 joins none.
+    ``open_batch``
+        True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
+    ``queue``
+        items that :meth:`map` has taken and not returned yet; None: four batches for each device.
+
+    The other options are those of :class:`InferenceSession`.  A worker whose device is lost, or whose process ends, is
+    retired, and its items go to others; an item that was lost twice fails.
+
+    Processes are spawned, so that a program has its code below ``if __name__ == "__main__":``.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        devices: Devices = "all",
+        *,
+        batch: int | str = "auto",
+        open_batch: bool = False,
+        queue: int | None = None,
+        **options: Any,
+    ) -> None:
+        rows = AUTO_BATCH if batch == "auto" else batch
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+            raise InputError(f"batch is 'auto' or a number of rows, not {batch!r}")
+        if queue is not None and queue < 1:
+            raise InputError(f"queue is a number of items, not {queue!r}")
+        if "device" in options:
+            raise InputError("a pool has several devices", hint="name them in devices=[...]")
+        if open_batch:
+            options["batch"] = "open"
+        if devices == "cpu":
+            options["providers"] = ["cpu"]
+        content = os.fspath(model) if isinstance(model, (str, os.PathLike)) else _bytes_of(model)
+        jobs = [WorkerJob(content, device, options, rows, batch != "auto") for device in choose_devices(devices)]
+        self._work = Work()
+        self._workers = Workers(jobs, self._work)
+        chunk = rows if self._workers.joins else 1
+        self._work.chunk = chunk
+        self._finalizer = weakref.finalize(self, self._workers.end)
+        self._window = queue or 4 * chunk * len(self._workers.names)
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of the devices of the workers that are left."""
+        return self._workers.names
+
+    @property
+    def processes(self) -> list[int]:
+        """The ids of the processes of the workers that are left, in the order of :attr:`devices`."""
+        return self._workers.processes
+
+    def submit(self, feeds: Mapping[str, InputValue]) -> Future[list[OutputValue]]:
+        """Queue one item; return the future of its outputs, in the model's order.
+
+        Raises :class:`ClosedError` for a closed pool.
+        """
+        return self._work.add(feeds)
+
+    async def run(self, feeds: Mapping[str, InputValue]) -> list[OutputValue]:
+        """Return the outputs of one item, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.wrap_future(self.submit(feeds))
+
+    def map(
+        self, items: Iterable[Mapping[str, InputValue]], *, ordered: bool = True, on_error: str = "raise"
+    ) -> Iterator[Any]:
+        """Yield the outputs of each item, in order; while they are computed further items are taken, up to ``queue``.
+
+        With ``ordered=False`` yield pairs of an item's number and its outputs, as they complete.  With
+        ``on_error="return"`` the outputs of an item that failed are its error; otherwise that is raised, and items that
+        have not begun are dropped.
+        """
+        if on_error not in ("raise", "return"):
+            raise InputError(f"on_error is 'raise' or 'return', not {on_error!r}")
+        return self._in_order(items, on_error) if ordered else self._as_completed(items, on_error)
+
+    def close(self) -> None:
+        """Wait for the items that were submitted, then end the processes.  Closing twice has no effect."""
+        self._work.close()
+        self._workers.join()
+        self._finalizer.detach()
+
+    def terminate(self) -> None:
+        """End the processes now; the futures of their items get :class:`ClosedError`."""
+        self._work.close()
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.terminate()
+
+    def __repr__(self) -> str:
+        return f"<Pool of {', '.join(self.devices) or 'no devices'}>"
+
+    def _in_order(self, items: Iterable[Mapping[str, InputValue]], on_error: str) -> Iterator[Any]:
+        window: deque[Future[list[OutputValue]]] = deque()
+        try:
+            for feeds in items:
+                window.append(self.submit(feeds))
+                while len(window) >= self._window or (window and window[0].done()):
+                    yield _outputs(window.popleft(), on_error)
+            while window:
+                yield _outputs(window.popleft(), on_error)
+        finally:
+            for future in window:
+                future.cancel()
+
+    def _as_completed(self, items: Iterable[Mapping[str, InputValue]], on_error: str) -> Iterator[Any]:
+        window: dict[Future[list[OutputValue]], int] = {}
+        try:
+            for number, feeds in enumerate(items):
+                window[self.submit(feeds)] = number
+                while len(window) >= self._window:
+                    for future in wait(window, return_when=FIRST_COMPLETED).done:
+                        yield window.pop(future), _outputs(future, on_error)
+            while window:
+                for future in wait(window, return_when=FIRST_COMPLETED).done:
+                    yield window.pop(future), _outputs(future, on_error)
+        finally:
+            for future in window:
+                future.cancel()
+
+
+def _outputs(future: Future[list[OutputValue]], on_error: str) -> Any:
+    if on_error == "return":
+        error = future.exception()
+        return future.result() if error is None else error
+    return future.result()
+
+
+def _bytes_of(model: Any) -> bytes:
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if not hasattr(model, "SerializeToString"):
+        raise InputError(f"a model is a path, bytes or a ModelProto, not {type(model).__name__}")
+    return bytes(model.SerializeToString())

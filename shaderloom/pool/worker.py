@@ -1,0 +1,153 @@
+"""The process of one device: it opens a session, answers chunks of items, and ends with its connection."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..batching.requests import Request
+from ..batching.row_runner import RowRunner
+from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
+from ..runtime.plan.record import record
+from ..session.session import InferenceSession
+from .channel import Channel
+
+#: Chunks that a worker answers at the same time: one is packed or unpacked while another is on the device
+THREADS = 2
+
+Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
+
+
+@record
+class WorkerJob:
+    """What a worker opens.  ``batch``: rows of a batch; ``is_asked``: the caller wants batches, or an error."""
+
+    model: Any
+    device: str | int | None
+    options: Mapping[str, Any]
+    batch: int
+    is_asked: bool
+
+
+def run_worker(connection: Connection[Any, Any], job: WorkerJob) -> None:
+    """Serve chunks of items until the connection ends.
+
+    Messages out: ``("ready", name of the device, whether items are joined)`` or ``("failed", error)`` once, then
+    ``("answers", [(number, outputs or error), ...])`` for each chunk, and ``("lost", reason)`` before the process of a
+    lost device ends.
+    """
+    channel = Channel(connection)
+    try:
+        session = InferenceSession(job.model, device=job.device, **job.options)
+        answer = _answers(session, job)
+    except Exception as error:
+        channel.send(("failed", portable(error)))
+        return
+    name = session.device.name if "wgpu" in session.get_providers() else "cpu"
+    channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
+    threading.Thread(target=_receive, args=(channel, answer), daemon=True).start()
+    threading.Event().wait()
+
+
+def _receive(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int, Any]]]) -> None:
+    """Answer what comes; end the process when nothing more will."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        while True:
+            try:
+                chunk = channel.receive()
+            except (EOFError, OSError):
+                os._exit(0)  # nobody is left who would read what is in flight
+            threads.submit(_serve, channel, answer, chunk)
+
+
+def _serve(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int, Any]]], chunk: Sequence[Item]) -> None:
+    try:
+        answers = answer(chunk)
+    except Exception as error:
+        answers = [(number, portable(error)) for number, _ in chunk]
+    lost = next((each for _, each in answers if isinstance(each, DeviceLost)), None)
+    try:
+        if lost is None:
+            channel.send(("answers", answers))
+            return
+        channel.send(("lost", str(lost)))
+    except OSError:
+        pass
+    os._exit(0)
+
+
+def _answers(session: InferenceSession, job: WorkerJob) -> Callable[[Sequence[Item]], list[tuple[int, Any]]]:
+    if job.batch > 1:
+        try:
+            return _JoinedAnswers(RowRunner(session.as_rows(), job.batch), job.batch)
+        except UnsupportedError:
+            if job.is_asked:
+                raise
+    return _SingleAnswers(session)
+
+
+class _SingleAnswers:
+    """Runs the items of a chunk one by one."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+
+    def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
+        return [(number, self._run(feeds)) for number, feeds in chunk]
+
+    def _run(self, feeds: Mapping[str, Any]) -> Any:
+        try:
+            return self._session.run(None, feeds)
+        except Exception as error:
+            return portable(error)
+
+
+class _JoinedAnswers:
+    """Joins the items of a chunk that have equal shapes."""
+
+    def __init__(self, runner: RowRunner, most: int) -> None:
+        self._runner, self._most = runner, most
+
+    def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
+        futures: list[tuple[int, Future[list[Any]]]] = []
+        batches: dict[Hashable, list[list[Request]]] = defaultdict(lambda: [[]])
+        for number, feeds in chunk:
+            try:
+                request = self._runner.request(feeds)
+            except Exception as error:
+                futures.append((number, Future()))
+                futures[-1][1].set_exception(error)
+                continue
+            futures.append((number, request.future))
+            batch = batches[request.key][-1]
+            if batch and sum(each.rows for each in batch) + request.rows > self._most:
+                batches[request.key].append(batch := [])
+            batch.append(request)
+        for line in batches.values():
+            for batch in line:
+                self._runner.answer(batch)
+        return [(number, _outcome(future)) for number, future in futures]
+
+
+def _outcome(future: Future[list[Any]]) -> Any:
+    error = future.exception()
+    return future.result() if error is None else portable(error)
+
+
+def portable(error: BaseException) -> BaseException:
+    """Return an error that another process can read: itself, or one with its text."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        if str(copy) == str(error):
+            return error
+    except Exception:
+        pass
+    if isinstance(error, ShaderloomError):
+        return RunError(error.reason, origin=error.origin, tensor=error.tensor, hint=error.hint)
+    return RunError(f"{type(error).__name__}: {error}")
