@@ -27,9 +27,11 @@ from ..symbolic.lanes import LANE, LANES, is_aligned, is_multiple, split_lane
 from ..symbolic.polynomial import Dim
 from .operations import literal, operation
 from .types import VECTOR_TYPES, wgsl_type
-from .writer import Functions, Writer, is_atomic, symbol_field
+from .writer import Functions, Writer, bare, is_atomic, symbol_field
 
 _COMPONENTS = "xyzw"
+#: Operations of WGSL on a vector and a scalar
+_MIXED = frozenset(("add", "sub", "mul", "div"))
 
 Rendered = Union[str, tuple[str, str, str, str]]
 
@@ -72,7 +74,7 @@ class Emitter(Writer):
 
     def _place(self, position: Dim) -> str:
         """Emit an array index, clamped to 0: naga rejects negative literals, whose elements are never used."""
-        return self.index(position if isinstance(position, ix.Index) else max(position, 0))
+        return bare(self.index(position if isinstance(position, ix.Index) else max(position, 0)))
 
     def index(self, value: Dim) -> str:
         """Emit an i32 expression."""
@@ -193,7 +195,7 @@ class Emitter(Writer):
             if node in self._scalars:
                 continue
             if node.op == "guard":
-                text = self._guard(node, self.scalar, wgsl_type(node.dtype, 1))
+                text = self._guard(node, self.scalar)
             else:
                 arguments = [self._scalars[argument] for argument in node.args]
                 text = self._leaf(node) if not node.args else operation(node, arguments, 1, self)
@@ -217,13 +219,13 @@ class Emitter(Writer):
         self._scalars, self._vectors, self._atoms = saved
         self.write("}")
 
-    def _guard(self, node: Expr, render: Callable[[Expr], Rendered], kind: str) -> str:
+    def _guard(self, node: Expr, render: Callable[[Expr], Rendered]) -> str:
         condition, value, otherwise = node.args
         condition_text = self.scalar(condition)
         name = f"g{self.number()}"
-        self.write(f"var {name}: {kind} = {render(otherwise)};")
-        with self.scope(f"if ({condition_text}) {{"):
-            self.write(f"{name} = {render(value)};")
+        self.write(f"var {name} = {render(otherwise)};")
+        with self.scope(f"if ({bare(condition_text)}) {{"):
+            self.write_value(f"{name} = ", str(render(value)))
         return name
 
     def _leaf(self, node: Expr) -> str:
@@ -290,7 +292,7 @@ class Emitter(Writer):
             condition = self.without_lane(node.args[0])
             if condition is not None and has_vector:
                 uniform = ex.guard(condition, node.args[1], node.args[2])
-                return self._guard(uniform, self.vector, wgsl_type(node.dtype, LANES))
+                return self._guard(uniform, self.vector)
             return self._by_lane(node)
         if node.op == "load":
             return self._load_vector(node)
@@ -300,7 +302,7 @@ class Emitter(Writer):
             condition = self.without_lane(node)
             if condition is not None:
                 return f"vec4<bool>({self.scalar(condition)})"
-        arguments = [self._vectors[argument] for argument in node.args]
+        arguments = [self._argument(node, argument) for argument in node.args]
         if has_vector and all(isinstance(argument, str) for argument in arguments):
             text = operation(node, [str(argument) for argument in arguments], LANES, self)
             return text if is_atomic(text) else self.short(text)
@@ -309,6 +311,11 @@ class Emitter(Writer):
             parts = [self._component(argument, lane) for argument in arguments]
             lanes.append(self.short(operation(node, parts, 1, self)))
         return self._assemble(node, lanes)
+
+    def _argument(self, node: Expr, argument: Expr) -> Rendered:
+        """Return an argument of a node that differs between lanes; arithmetic takes a scalar beside a vector."""
+        scalar = node.op in _MIXED and argument.dtype in VECTOR_TYPES and not self.varies(argument)
+        return self.scalar(argument) if scalar else self._vectors[argument]
 
     def _component(self, rendered: Rendered, lane: int) -> str:
         if isinstance(rendered, tuple):
@@ -369,7 +376,7 @@ class Emitter(Writer):
             assert condition is not None
             zero = ex.const(0, value.dtype)
             uniform = ex.guard(condition, value.args[1], zero)
-            return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node), kind)
+            return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node))
         return self._four(value.payload)
 
     def _four(self, load: ex.Load) -> str:

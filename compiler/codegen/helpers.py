@@ -43,7 +43,6 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "max_f32": ("isnan",),
     "pow": ("isnan", "isinf", "not_a_number", "infinity", "positive_pow"),
     "positive_pow": ("leading",),
-    "exp": ("isnan",),
     "log": ("log_near", "log_limits"),
     "log1p": ("log_near", "log_limits"),
     "log_limits": ("not_a_number", "infinity"),

@@ -21,6 +21,7 @@ from ...runtime.plan.record import fields_by_name
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
 from .emitter import PAIRED, Emitter, packed_words
+from .functions import HookFunction, with_calls_of
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
 from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec
@@ -74,7 +75,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     buffers: dict[object, str] = {operand.name: operand.name for operand in spec.operands}
     symbols = frozenset(spec.symbols)
 
-    hooks = []
+    hooks: list[HookFunction] = []
     packed: dict[str, tuple[str, str]] = {}
     for hook in spec.hooks:
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
@@ -83,15 +84,14 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         )
         held = _held_words(hook, emitter)
         if held is None:
-            hooks.append(_render_hook(hook, emitter, wide))
+            hooks.append(_hook_function(hook, emitter, wide))
             continue
         kind, helper = held
         packed[hook.name] = kind, f"{helper}_4"
         functions.helpers[helper, "4"] = None
         assert hook.result is not None
         emitter.write_return(emitter.words(hook.result))
-        parameters = ", ".join(f"{name}: i32" for name in hook.parameters)
-        hooks.append("\n".join([f"fn {hook.name}({parameters}) -> {kind} {{", *emitter.lines, "}"]))
+        hooks.append(HookFunction(hook.name, _parameters(hook), kind, tuple(emitter.lines)))
 
     sizes = _SizeEmitter(buffers, wide, symbols, functions)
     dims = dict(spec.dims)
@@ -105,13 +105,15 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         spec.parameters,
         spelled=repr(spec.parameters),
     )
-    wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), body)
+    wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), with_calls_of(body, hooks))
     # The helpers that a kernel needs are known only once everything else is rendered.
     types = {
         operand.name: element_type(operand, operand.name in wide, operand.name in paired, operand.name in words)
         for operand in spec.operands
     }
-    wgsl = wgsl.replace(_PLACE_OF_DECLARATIONS, _declarations(spec, types, functions, hooks))
+    wgsl = wgsl.replace(
+        _PLACE_OF_DECLARATIONS, _declarations(spec, types, functions, [hook.text for hook in hooks if hook.text])
+    )
     bindings = tuple(Binding(operand.name, operand.access, types[operand.name]) for operand in spec.operands)
     if spec.iterations is not None:
         bindings += (Binding("iteration", "iteration", "Iteration"),)
@@ -263,15 +265,17 @@ def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
     return packed_words(hook.result)
 
 
-def _render_hook(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> str:
-    parameters = [f"{name}: i32" for name in hook.parameters] + [f"{name}: {kind}" for name, kind in hook.registers]
-    arrow = ""
+def _parameters(hook: Hook) -> tuple[tuple[str, str], ...]:
+    return (*((name, "i32") for name in hook.parameters), *hook.registers)
+
+
+def _hook_function(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> HookFunction:
+    returns = ""
     if hook.result is not None:
-        arrow = f" -> {wgsl_type(hook.result.dtype, hook.lanes)}"
+        returns = wgsl_type(hook.result.dtype, hook.lanes)
         rendered = emitter.vector(hook.result) if hook.lanes == LANES else emitter.scalar(hook.result)
         assert isinstance(rendered, str), "a hook returns types that have a vec4 form, or one lane"
         emitter.write_return(rendered)
     for store in hook.stores:
         emit_store(store, hook.lanes, emitter, wide)
-    head = f"fn {hook.name}({', '.join(parameters)}){arrow} {{"
-    return "\n".join([head, *emitter.lines, "}"])
+    return HookFunction(hook.name, _parameters(hook), returns, tuple(emitter.lines))

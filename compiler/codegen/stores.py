@@ -12,6 +12,7 @@ from ..symbolic.lanes import LANE, LANES, is_aligned, split_lane
 from .emitter import Emitter
 from .spec import Store
 from .types import VECTOR_TYPES
+from .writer import bare
 
 
 def owns_words(store: Store) -> bool:
@@ -45,12 +46,12 @@ def _emit_vector(store: Store, condition: Expr | None, emitter: Emitter) -> None
     def write() -> None:
         base, _ = split_lane(store.position)
         assert base is not None
-        position = emitter.index(ix.floordiv(base, LANES))
+        position = bare(emitter.index(ix.floordiv(base, LANES)))
         value = str(emitter.vector(store.value))
         storage = BY_NAME[store.dtype]
         if storage.packing > 1:
             value = emitter.call(f"pack_{storage.format}", [value], LANES)
-        emitter.write(f"{store.operand}[{position}] = {value};")
+        emitter.write(f"{store.operand}[{position}] = {bare(value)};")
 
     _guarded(condition, emitter, write)
 
@@ -63,9 +64,11 @@ def _emit_element(store: Store, emitter: Emitter, wide: frozenset[object]) -> No
         value = emitter.scalar(store.value)
         if store.operand in wide:
             vector, component = ix.floordiv(store.position, LANES), ix.modulo(store.position, LANES)
-            emitter.write(f"{store.operand}[{emitter.index(vector)}][{emitter.index(component)}] = {value};")
+            emitter.write(
+                f"{store.operand}[{bare(emitter.index(vector))}][{emitter.index(component)}] = {bare(value)};"
+            )
         else:
-            emitter.write(f"{store.operand}[{emitter.index(store.position)}] = {value};")
+            emitter.write(f"{store.operand}[{bare(emitter.index(store.position))}] = {bare(value)};")
 
     _guarded(store.condition, emitter, write)
 
@@ -77,5 +80,5 @@ def _guarded(condition: Expr | None, emitter: Emitter, write: Callable[[], None]
         if condition.payload:
             write()
     else:
-        with emitter.scope(f"if ({emitter.scalar(condition)}) {{"):
+        with emitter.scope(f"if ({bare(emitter.scalar(condition))}) {{"):
             write()

@@ -61,12 +61,15 @@ class Writer:
         self.lines.append("  " * self.indent + line)
 
     def write_return(self, text: str) -> None:
-        """Return the value of ``text``: where the last statement names it, in place of that statement."""
-        indent = "  " * self.indent
-        naming = f"{indent}let {text} = "
+        """Return the value of ``text``."""
+        self.write_value("return ", text)
+
+    def write_value(self, head: str, text: str) -> None:
+        """Write a statement that ends with ``text``: where the last statement names it, in place of that statement."""
+        naming = f"{'  ' * self.indent}let {text} = "
         if self.lines and self.lines[-1].startswith(naming):
             text = self.lines.pop()[len(naming) : -1]
-        self.write(f"return {text};")
+        self.write(f"{head}{bare(text)};")
 
     def number(self) -> int:
         """Return the next number for a generated name."""
@@ -78,7 +81,7 @@ class Writer:
         name = f"{prefix}{self.number()}"
         if name in _TYPE_NAMES:
             return self.name(text, prefix)
-        self.write(f"let {name} = {text};")
+        self.write(f"let {name} = {bare(text)};")
         return name
 
     def short(self, text: str) -> str:
@@ -89,9 +92,21 @@ class Writer:
         """Format a call of a helper function, and register the helper for declaration."""
         suffix = "4" if lanes == LANES else "1"
         self.functions.helpers[helper, suffix] = None
-        return f"{helper}_{suffix}({', '.join(arguments)})"
+        return f"{helper}_{suffix}({', '.join(map(bare, arguments))})"
 
 
 def is_atomic(text: str) -> bool:
     """Return whether a text is a name, a number or a component, which needs neither a variable nor parentheses."""
     return text.replace(".", "").replace("_", "").isalnum()
+
+
+def bare(text: str) -> str:
+    """Return an expression without parentheses around the whole of it."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for place, character in enumerate(text, 1):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return bare(text[1:-1]) if place == len(text) else text
+    return text

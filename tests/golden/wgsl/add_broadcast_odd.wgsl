@@ -8,7 +8,7 @@ fn store(q: i32) {
   let i4 = (2 + q * 4) % 5;
   let i5 = (3 + q * 4) % 5;
   let t6 = vec4<f32>(x1[i2], x1[i3], x1[i4], x1[i5]);
-  y[q] = (t1 + t6);
+  y[q] = t1 + t6;
 }
 
 @compute @workgroup_size(64)

@@ -2,16 +2,13 @@
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<u32>>;
 fn i32_to_i64_1(x: i32) -> vec2<u32> { return vec2<u32>(u32(x), u32(x >> 31u)); }
 fn isnan_1(x: f32) -> bool {
-  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
-}
-fn find_row_0(row: i32) -> i32 {
-  return row;
+  return (bitcast<u32>(x) << u32(1u)) > u32(0xff000000u);
 }
 fn element(row_0: i32, column: i32) -> f32 {
-  return x0[(column + row_0 * 300)];
+  return x0[column + row_0 * 300];
 }
 fn replaces(later: f32, earlier: f32) -> bool {
-  return ((!isnan_1(earlier)) & (isnan_1(later) | (later > earlier)));
+  return (!isnan_1(earlier)) & (isnan_1(later) | (later > earlier));
 }
 fn store(row_0: i32, place: i32) {
   y[row_0] = i32_to_i64_1(place);
@@ -32,7 +29,7 @@ fn main(
   // Threads past the last row repeat it, and strips past the last column repeat that.
   let row = min(wanted, 4 - 1);
   let columns = 300;
-  let row_0 = find_row_0(row);
+  let row_0 = row;
   var place = min(strip, columns - 1);
   var best = element(row_0, place);
   for (var column = strip + 128; column < columns; column += 128) {

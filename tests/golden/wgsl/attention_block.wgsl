@@ -17,29 +17,26 @@ fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
   return low | vec2<u32>(special.x | (special.y << 16u), special.z | (special.w << 16u));
 }
 fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
-fn keys_begin(batch: i32, m: i32) -> i32 {
+fn keys_begin() -> i32 {
   return min(max(0, 0), 70);
 }
-fn keys_end(batch: i32, m: i32) -> i32 {
+fn keys_end(m: i32) -> i32 {
   return max(min(70, (((x0[0] + i32(-32)) + m) + 1)), 0);
 }
 fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  let t1 = unpack_float16_4(x1[(batch * 4 + m * 16 + step)]);
-  return (t1 * vec4<f32>(0.25f));
+  let t1 = unpack_float16_4(x1[batch * 4 + m * 16 + step]);
+  return t1 * 0.25f;
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec2<u32> {
   let i1 = batch >> 1u;
-  return x2[(i1 * 280 + n * 4 + step)];
-}
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return product;
+  return x2[i1 * 280 + n * 4 + step];
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
   let i1 = batch >> 1u;
-  return x3[(i1 * 280 + n * 4 + step)];
+  return x3[i1 * 280 + n * 4 + step];
 }
 fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 4 + m * 16 + step)] = pack_float16_4(value);
+  y[batch * 4 + m * 16 + step] = pack_float16_4(value);
 }
 
 var<workgroup> span: vec2<i32>;
@@ -59,12 +56,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     queries[place] = load_q(batch, min(first + place / 4, last), place % 4);
   }
   if (local == 0) {  // ranges of later queries do not end before those of earlier ones, nor begin before them
-    span = vec2<i32>(keys_begin(batch, first), keys_end(batch, min(first + 7, last)));
+    span = vec2<i32>(keys_begin(), keys_end(min(first + 7, last)));
   }
   let keys = workgroupUniformLoad(&span);
   let m0 = min(first + row + 0, last);
-  let begin0 = keys_begin(batch, m0);
-  let end0 = keys_end(batch, m0);
+  let begin0 = keys_begin();
+  let end0 = keys_end(m0);
   var highest0 = -3.4028234e38;
   var total0 = 0.0;
   var sum0_0 = vec4<f32>();
@@ -109,10 +106,10 @@ workgroupBarrier();
     let inside2 = column * 4 + 2 < count;
     let n3 = start + min(column * 4 + 3, count - 1);
     let inside3 = column * 4 + 3 < count;
-    let score0_0 = select(-3.4028234e38, score(batch, m0, n0, product0_0), inside0 && n0 >= begin0 && n0 < end0);
-    let score0_1 = select(-3.4028234e38, score(batch, m0, n1, product0_1), inside1 && n1 >= begin0 && n1 < end0);
-    let score0_2 = select(-3.4028234e38, score(batch, m0, n2, product0_2), inside2 && n2 >= begin0 && n2 < end0);
-    let score0_3 = select(-3.4028234e38, score(batch, m0, n3, product0_3), inside3 && n3 >= begin0 && n3 < end0);
+    let score0_0 = select(-3.4028234e38, product0_0, inside0 && n0 >= begin0 && n0 < end0);
+    let score0_1 = select(-3.4028234e38, product0_1, inside1 && n1 >= begin0 && n1 < end0);
+    let score0_2 = select(-3.4028234e38, product0_2, inside2 && n2 >= begin0 && n2 < end0);
+    let score0_3 = select(-3.4028234e38, product0_3, inside3 && n3 >= begin0 && n3 < end0);
     var most0 = max(max(score0_0, score0_1), max(score0_2, score0_3));
     most0 = max(most0, subgroupShuffleXor(most0, 1u));
     most0 = max(most0, subgroupShuffleXor(most0, 2u));

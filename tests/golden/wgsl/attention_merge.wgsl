@@ -1,10 +1,10 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
 fn load_part(row: i32, part: i32, step: i32) -> vec4<f32> {
-  return x0[(part * 9 + row * 297 + step)];
+  return x0[part * 9 + row * 297 + step];
 }
 fn store(row: i32, step: i32, value: vec4<f32>) {
-  y[(row * 8 + step)] = value;
+  y[row * 8 + step] = value;
 }
 
 var<workgroup> tops: array<vec2<f32>, 128>;

@@ -3,20 +3,20 @@
 @group(0) @binding(2) var<storage, read> x2: array<f32>;
 @group(0) @binding(3) var<storage, read> x3: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
-fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  return x0[(batch * 8 + step)];
+fn load_q(batch: i32, step: i32) -> vec4<f32> {
+  return x0[batch * 8 + step];
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x1[(batch * 8 + n * 16 + step)];
+  return x1[batch * 8 + n * 16 + step];
 }
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return ((product * 0.1767766922712326f) + x2[n]);
+fn score(n: i32, product: f32) -> f32 {
+  return (product * 0.1767766922712326f) + x2[n];
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x3[(batch * 8 + n * 16 + step)];
+  return x3[batch * 8 + n * 16 + step];
 }
-fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 297 + part * 9 + step)] = value;
+fn store_part(batch: i32, part: i32, step: i32, value: vec4<f32>) {
+  y[batch * 297 + part * 9 + step] = value;
 }
 
 var<workgroup> queries: array<vec4<f32>, 8>;
@@ -30,13 +30,12 @@ var<workgroup> sums: array<vec4<f32>, 256>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let local = i32(index);
   let batch = i32(group.y);
-  let m0 = i32(group.x);
   let lane = local % 4;
   let team = local / 4;
   let vector = local % 8;
   let slice = local / 8;
   for (var place = local; place < 8; place += 256) {
-    queries[place] = load_q(batch, m0, place);
+    queries[place] = load_q(batch, place);
   }
   workgroupBarrier();
   let query0_0 = queries[0 + lane + 0];
@@ -117,7 +116,7 @@ let value7 = load_v(batch, v7, vector);
       product0 += partials[(0 + key / 64) * 288 + 72 + key % 64];
       product0 += partials[(0 + key / 64) * 288 + 144 + key % 64];
       product0 += partials[(0 + key / 64) * 288 + 216 + key % 64];
-      powers[0 + key] = score(batch, m0, n, product0);
+      powers[0 + key] = score(n, product0);
     }
     workgroupBarrier();
     for (var place = local; place < 8; place += 256) {
@@ -207,9 +206,9 @@ let value7 = load_v(batch, v7, vector);
       total0 += totals[local + other * 8];
       sum0 += sums[local + other * 8];
     }
-    store_part(batch, m0, part, vector, sum0);
+    store_part(batch, part, vector, sum0);
     if (vector == 0) {
-      store_part(batch, m0, part, 8, vec4<f32>(highest0, total0, 0.0, 0.0));
+      store_part(batch, part, 8, vec4<f32>(highest0, total0, 0.0, 0.0));
     }
   }
 }

@@ -3,20 +3,20 @@
 @group(0) @binding(2) var<storage, read> x2: array<f32>;
 @group(0) @binding(3) var<storage, read> x3: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
-fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  return x0[(batch * 8 + step)];
+fn load_q(batch: i32, step: i32) -> vec4<f32> {
+  return x0[batch * 8 + step];
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x1[(batch * 8 + n * 16 + step)];
+  return x1[batch * 8 + n * 16 + step];
 }
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return ((product * 0.1767766922712326f) + x2[n]);
+fn score(n: i32, product: f32) -> f32 {
+  return (product * 0.1767766922712326f) + x2[n];
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x3[(batch * 8 + n * 16 + step)];
+  return x3[batch * 8 + n * 16 + step];
 }
-fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 8 + step)] = value;
+fn store(batch: i32, step: i32, value: vec4<f32>) {
+  y[batch * 8 + step] = value;
 }
 
 var<workgroup> queries: array<vec4<f32>, 8>;
@@ -28,12 +28,11 @@ var<workgroup> sums: array<vec4<f32>, 8>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let local = i32(index);
   let batch = i32(group.y);
-  let m0 = i32(group.x);
   let team = local;
   let vector = local % 8;
   let slice = local / 8;
   for (var place = local; place < 8; place += 8) {
-    queries[place] = load_q(batch, m0, place);
+    queries[place] = load_q(batch, place);
   }
   workgroupBarrier();
   let query0_0 = queries[0 + 0];
@@ -77,7 +76,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       product0 = fma(query0_5, part5, product0);
       product0 = fma(query0_6, part6, product0);
       product0 = fma(query0_7, part7, product0);
-      powers[0 + team] = score(batch, m0, n0, (product0.x + product0.y) + (product0.z + product0.w));
+      powers[0 + team] = score(n0, (product0.x + product0.y) + (product0.z + product0.w));
     }
     workgroupBarrier();
     let before0 = highest0;
@@ -115,6 +114,6 @@ let fetched = load_v(batch, n, vector);
       total0 += totals[local + other * 8];
       sum0 += sums[local + other * 8];
     }
-    store(batch, m0, vector, sum0 / total0);
+    store(batch, vector, sum0 / total0);
   }
 }

@@ -28,50 +28,47 @@ fn round_float16_4(x: vec4<f32>) -> vec4<f32> {
   return select(rounded, select(infinite, x, magnitude > vec4<u32>(0x7f800000u)), beyond);
 }
 fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
-fn keys_begin(batch: i32, m: i32) -> i32 {
+fn keys_begin() -> i32 {
   return min(max(0, 0), 70000);
 }
-fn keys_end(batch: i32, m: i32) -> i32 {
+fn keys_end() -> i32 {
   return max(min(70000, (x0[0] + 1)), 0);
 }
-fn new_k(batch: i32, row: i32, step: i32) -> vec4<f32> {
+fn new_k(step: i32) -> vec4<f32> {
   let t1 = unpack_float16_4(x1[step]);
   return round_float16_4(t1);
 }
-fn store_k(batch: i32, row: i32, step: i32, value: vec4<f32>) {
-  if (((x0[0] >= 0) & (x0[0] <= 69999))) {
+fn store_k(step: i32, value: vec4<f32>) {
+  if ((x0[0] >= 0) & (x0[0] <= 69999)) {
     let i1 = max(min(x0[0], 69999), 0);
-    y1[(i1 * 4 + step)] = pack_float16_4(value);
+    y1[i1 * 4 + step] = pack_float16_4(value);
   }
 }
-fn new_v(batch: i32, row: i32, step: i32) -> vec4<f32> {
+fn new_v(step: i32) -> vec4<f32> {
   let t1 = unpack_float16_4(x2[step]);
   return round_float16_4(t1);
 }
-fn store_v(batch: i32, row: i32, step: i32, value: vec4<f32>) {
-  if (((x0[0] >= 0) & (x0[0] <= 69999))) {
+fn store_v(step: i32, value: vec4<f32>) {
+  if ((x0[0] >= 0) & (x0[0] <= 69999)) {
     let i1 = max(min(x0[0], 69999), 0);
-    y2[(i1 * 4 + step)] = pack_float16_4(value);
+    y2[i1 * 4 + step] = pack_float16_4(value);
   }
 }
-fn new_begin(batch: i32) -> i32 {
+fn new_begin() -> i32 {
   return x0[0];
 }
-fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  let t1 = unpack_float16_4(x3[(m * 4 + step)]);
-  return (t1 * vec4<f32>(0.25f));
+fn load_q(m: i32, step: i32) -> vec4<f32> {
+  let t1 = unpack_float16_4(x3[m * 4 + step]);
+  return t1 * 0.25f;
 }
-fn load_k(batch: i32, n: i32, step: i32) -> vec2<u32> {
-  return y1[(n * 4 + step)];
+fn load_k(n: i32, step: i32) -> vec2<u32> {
+  return y1[n * 4 + step];
 }
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return product;
+fn load_v(n: i32, step: i32) -> vec2<u32> {
+  return y2[n * 4 + step];
 }
-fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
-  return y2[(n * 4 + step)];
-}
-fn store_part(batch: i32, m: i32, part: i32, step: i32, value: vec4<f32>) {
-  y[(m * 325 + part * 5 + step)] = value;
+fn store_part(m: i32, part: i32, step: i32, value: vec4<f32>) {
+  y[m * 325 + part * 5 + step] = value;
 }
 
 fn skip_new(place: i32, span: vec2<i32>) -> i32 {
@@ -88,38 +85,30 @@ var<workgroup> span: vec2<i32>;
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let local = i32(index);
-  let batch = i32(group.y);
   let m0 = i32(group.x) * 4 + 0;
-  let begin0 = keys_begin(batch, m0);
-  let end0 = keys_end(batch, m0);
+  let begin0 = keys_begin();
+  let end0 = keys_end();
   let m1 = i32(group.x) * 4 + 1;
-  let begin1 = keys_begin(batch, m1);
-  let end1 = keys_end(batch, m1);
   let m2 = i32(group.x) * 4 + 2;
-  let begin2 = keys_begin(batch, m2);
-  let end2 = keys_end(batch, m2);
   let m3 = i32(group.x) * 4 + 3;
-  let begin3 = keys_begin(batch, m3);
-  let end3 = keys_end(batch, m3);
 let lane = local % 4;
   let team = local / 4;
-  let new_first = new_begin(batch);
+  let new_first = new_begin();
   let new_count = 1;
-  let cached = select(new_first - 1, new_count, new_first < 1);
   let is_first = group.x == 0 && group.z == 0;
   for (var place = local; place < 16 + new_count * 8; place += 128) {
     if (place < 16) {
-      queries[place] = load_q(batch, m0 + place / 4, place % 4);
+      queries[place] = load_q(m0 + place / 4, place % 4);
     } else if (place < 16 + new_count * 4) {
       let key = place - 16;
-      let value = new_k(batch, key / 4, key % 4);
+      let value = new_k(key % 4);
       new_keys[key] = value;
-      if (is_first) { store_k(batch, key / 4, key % 4, value); }
+      if (is_first) { store_k(key % 4, value); }
     } else {
       let element = place - 16 - new_count * 4;
-      let value = new_v(batch, element / 4, element % 4);
+      let value = new_v(element % 4);
       new_values[element] = value;
-      if (is_first) { store_v(batch, element / 4, element % 4, value); }
+      if (is_first) { store_v(element % 4, value); }
     }
   }
   if (local == 0) {
@@ -148,18 +137,18 @@ let lane = local % 4;
   let first = keys.x + part * chunk;
   let stop = min(first + chunk, keys.y - (new_span.y - new_span.x));
   var at0 = 0;
-  var key0_0 = load_k(batch, 0, lane + 0);
-  var value0_0 = load_v(batch, 0, lane + 0);
+  var key0_0 = load_k(0, lane + 0);
+  var value0_0 = load_v(0, lane + 0);
   var at1 = 0;
-  var key1_0 = load_k(batch, 0, lane + 0);
-  var value1_0 = load_v(batch, 0, lane + 0);
+  var key1_0 = load_k(0, lane + 0);
+  var value1_0 = load_v(0, lane + 0);
   if (first < stop) {
     at0 = skip_new(min(first + team, stop - 1), new_span);
-    key0_0 = load_k(batch, at0, lane + 0);
-    value0_0 = load_v(batch, at0, lane + 0);
+    key0_0 = load_k(at0, lane + 0);
+    value0_0 = load_v(at0, lane + 0);
     at1 = skip_new(min(first + team + 32, stop - 1), new_span);
-    key1_0 = load_k(batch, at1, lane + 0);
-    value1_0 = load_v(batch, at1, lane + 0);
+    key1_0 = load_k(at1, lane + 0);
+    value1_0 = load_v(at1, lane + 0);
 }
   for (var start = first; start < stop; start += 64) {
     let is_key0 = start + team < stop;
@@ -167,15 +156,14 @@ let lane = local % 4;
     let part0_0 = unpack_float16_4(key0_0);
     let number0_0 = unpack_float16_4(value0_0);
     let is_key1 = start + team + 32 < stop;
-    let row1 = at1;
     let part1_0 = unpack_float16_4(key1_0);
     let number1_0 = unpack_float16_4(value1_0);
     at0 = skip_new(min(start + 64 + team, stop - 1), new_span);
-    key0_0 = load_k(batch, at0, lane + 0);
-    value0_0 = load_v(batch, at0, lane + 0);
+    key0_0 = load_k(at0, lane + 0);
+    value0_0 = load_v(at0, lane + 0);
     at1 = skip_new(min(start + 64 + team + 32, stop - 1), new_span);
-    key1_0 = load_k(batch, at1, lane + 0);
-    value1_0 = load_v(batch, at1, lane + 0);
+    key1_0 = load_k(at1, lane + 0);
+    value1_0 = load_v(at1, lane + 0);
     var product0_0 = dot(query0_0, part0_0);
     var product1_0 = dot(query1_0, part0_0);
     var product2_0 = dot(query2_0, part0_0);
@@ -201,9 +189,9 @@ let lane = local % 4;
     product2_1 += subgroupShuffleXor(product2_1, 2u);
     product3_1 += subgroupShuffleXor(product3_1, 2u);
     let inside0_0 = is_key0;
-    let score0_0 = select(-3.4028234e38, score(batch, m0, row0, product0_0), inside0_0);
+    let score0_0 = select(-3.4028234e38, product0_0, inside0_0);
     let inside0_1 = is_key1;
-    let score0_1 = select(-3.4028234e38, score(batch, m0, row1, product0_1), inside0_1);
+    let score0_1 = select(-3.4028234e38, product0_1, inside0_1);
     let most0 = max(max(highest0, score0_0), score0_1);
     let factor0 = exp(highest0 - most0);
     highest0 = most0;
@@ -214,9 +202,9 @@ let lane = local % 4;
     let power0_1 = select(0.0, select(exp(score0_1 - most0), score0_1, (bitcast<u32>(score0_1) & 0x7fffffffu) > 0x7f800000u), inside0_1);
     total0 += power0_1;
     let inside1_0 = is_key0;
-    let score1_0 = select(-3.4028234e38, score(batch, m1, row0, product1_0), inside1_0);
+    let score1_0 = select(-3.4028234e38, product1_0, inside1_0);
     let inside1_1 = is_key1;
-    let score1_1 = select(-3.4028234e38, score(batch, m1, row1, product1_1), inside1_1);
+    let score1_1 = select(-3.4028234e38, product1_1, inside1_1);
     let most1 = max(max(highest1, score1_0), score1_1);
     let factor1 = exp(highest1 - most1);
     highest1 = most1;
@@ -227,9 +215,9 @@ let lane = local % 4;
     let power1_1 = select(0.0, select(exp(score1_1 - most1), score1_1, (bitcast<u32>(score1_1) & 0x7fffffffu) > 0x7f800000u), inside1_1);
     total1 += power1_1;
     let inside2_0 = is_key0;
-    let score2_0 = select(-3.4028234e38, score(batch, m2, row0, product2_0), inside2_0);
+    let score2_0 = select(-3.4028234e38, product2_0, inside2_0);
     let inside2_1 = is_key1;
-    let score2_1 = select(-3.4028234e38, score(batch, m2, row1, product2_1), inside2_1);
+    let score2_1 = select(-3.4028234e38, product2_1, inside2_1);
     let most2 = max(max(highest2, score2_0), score2_1);
     let factor2 = exp(highest2 - most2);
     highest2 = most2;
@@ -240,9 +228,9 @@ let lane = local % 4;
     let power2_1 = select(0.0, select(exp(score2_1 - most2), score2_1, (bitcast<u32>(score2_1) & 0x7fffffffu) > 0x7f800000u), inside2_1);
     total2 += power2_1;
     let inside3_0 = is_key0;
-    let score3_0 = select(-3.4028234e38, score(batch, m3, row0, product3_0), inside3_0);
+    let score3_0 = select(-3.4028234e38, product3_0, inside3_0);
     let inside3_1 = is_key1;
-    let score3_1 = select(-3.4028234e38, score(batch, m3, row1, product3_1), inside3_1);
+    let score3_1 = select(-3.4028234e38, product3_1, inside3_1);
     let most3 = max(max(highest3, score3_0), score3_1);
     let factor3 = exp(highest3 - most3);
     highest3 = most3;
@@ -281,7 +269,7 @@ let lane = local % 4;
     product2_0 += subgroupShuffleXor(product2_0, 2u);
     product3_0 += subgroupShuffleXor(product3_0, 2u);
     let inside0_0 = is_key0;
-    let score0_0 = select(-3.4028234e38, score(batch, m0, row0, product0_0), inside0_0);
+    let score0_0 = select(-3.4028234e38, product0_0, inside0_0);
     let most0 = max(highest0, score0_0);
     let factor0 = exp(highest0 - most0);
     highest0 = most0;
@@ -290,7 +278,7 @@ let lane = local % 4;
     let power0_0 = select(0.0, select(exp(score0_0 - most0), score0_0, (bitcast<u32>(score0_0) & 0x7fffffffu) > 0x7f800000u), inside0_0);
     total0 += power0_0;
     let inside1_0 = is_key0;
-    let score1_0 = select(-3.4028234e38, score(batch, m1, row0, product1_0), inside1_0);
+    let score1_0 = select(-3.4028234e38, product1_0, inside1_0);
     let most1 = max(highest1, score1_0);
     let factor1 = exp(highest1 - most1);
     highest1 = most1;
@@ -299,7 +287,7 @@ let lane = local % 4;
     let power1_0 = select(0.0, select(exp(score1_0 - most1), score1_0, (bitcast<u32>(score1_0) & 0x7fffffffu) > 0x7f800000u), inside1_0);
     total1 += power1_0;
     let inside2_0 = is_key0;
-    let score2_0 = select(-3.4028234e38, score(batch, m2, row0, product2_0), inside2_0);
+    let score2_0 = select(-3.4028234e38, product2_0, inside2_0);
     let most2 = max(highest2, score2_0);
     let factor2 = exp(highest2 - most2);
     highest2 = most2;
@@ -308,7 +296,7 @@ let lane = local % 4;
     let power2_0 = select(0.0, select(exp(score2_0 - most2), score2_0, (bitcast<u32>(score2_0) & 0x7fffffffu) > 0x7f800000u), inside2_0);
     total2 += power2_0;
     let inside3_0 = is_key0;
-    let score3_0 = select(-3.4028234e38, score(batch, m3, row0, product3_0), inside3_0);
+    let score3_0 = select(-3.4028234e38, product3_0, inside3_0);
     let most3 = max(highest3, score3_0);
     let factor3 = exp(highest3 - most3);
     highest3 = most3;
@@ -456,9 +444,9 @@ let lane = local % 4;
     for (var other = 1; other < 32; other++) {
       share0 += shares[local + other * 4];
     }
-    store_part(batch, m0, part, vector, share0);
+    store_part(m0, part, vector, share0);
     if (vector == 0) {
-      store_part(batch, m0, part, 4, vec4<f32>(top0, all, 0.0, 0.0));
+      store_part(m0, part, 4, vec4<f32>(top0, all, 0.0, 0.0));
     }
   }
   workgroupBarrier();
@@ -485,9 +473,9 @@ let lane = local % 4;
     for (var other = 1; other < 32; other++) {
       share1 += shares[local + other * 4];
     }
-    store_part(batch, m1, part, vector, share1);
+    store_part(m1, part, vector, share1);
     if (vector == 0) {
-      store_part(batch, m1, part, 4, vec4<f32>(top1, all, 0.0, 0.0));
+      store_part(m1, part, 4, vec4<f32>(top1, all, 0.0, 0.0));
     }
   }
   workgroupBarrier();
@@ -514,9 +502,9 @@ let lane = local % 4;
     for (var other = 1; other < 32; other++) {
       share2 += shares[local + other * 4];
     }
-    store_part(batch, m2, part, vector, share2);
+    store_part(m2, part, vector, share2);
     if (vector == 0) {
-      store_part(batch, m2, part, 4, vec4<f32>(top2, all, 0.0, 0.0));
+      store_part(m2, part, 4, vec4<f32>(top2, all, 0.0, 0.0));
     }
   }
   workgroupBarrier();
@@ -543,9 +531,9 @@ let lane = local % 4;
     for (var other = 1; other < 32; other++) {
       share3 += shares[local + other * 4];
     }
-    store_part(batch, m3, part, vector, share3);
+    store_part(m3, part, vector, share3);
     if (vector == 0) {
-      store_part(batch, m3, part, 4, vec4<f32>(top3, all, 0.0, 0.0));
+      store_part(m3, part, 4, vec4<f32>(top3, all, 0.0, 0.0));
     }
   }
 }

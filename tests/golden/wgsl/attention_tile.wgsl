@@ -4,19 +4,19 @@
 @group(0) @binding(3) var<storage, read> x3: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> y: array<vec4<f32>>;
 fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
-  return x0[(batch * 8 + m * 16 + step)];
+  return x0[batch * 8 + m * 16 + step];
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x1[(batch * 8 + n * 16 + step)];
+  return x1[batch * 8 + n * 16 + step];
 }
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return ((product * 0.1767766922712326f) + x2[(m * 40 + n)]);
+fn score(m: i32, n: i32, product: f32) -> f32 {
+  return (product * 0.1767766922712326f) + x2[m * 40 + n];
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec4<f32> {
-  return x3[(batch * 8 + n * 16 + step)];
+  return x3[batch * 8 + n * 16 + step];
 }
 fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
-  y[(batch * 8 + m * 16 + step)] = value;
+  y[batch * 8 + m * 16 + step] = value;
 }
 
 var<workgroup> queries: array<vec4<f32>, 128>;
@@ -69,13 +69,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let inside0 = column + 0 < count;
     let n1 = start + min(column + 16, count - 1);
     let inside1 = column + 16 < count;
-    let score0_0 = score(batch, m0, n0, (product0_0.x + product0_0.y) + (product0_0.z + product0_0.w));
+    let score0_0 = score(m0, n0, (product0_0.x + product0_0.y) + (product0_0.z + product0_0.w));
     powers[(row + 0) * 33 + column + 0] = score0_0;
-    let score0_1 = score(batch, m0, n1, (product0_1.x + product0_1.y) + (product0_1.z + product0_1.w));
+    let score0_1 = score(m0, n1, (product0_1.x + product0_1.y) + (product0_1.z + product0_1.w));
     powers[(row + 0) * 33 + column + 16] = score0_1;
-    let score1_0 = score(batch, m1, n0, (product1_0.x + product1_0.y) + (product1_0.z + product1_0.w));
+    let score1_0 = score(m1, n0, (product1_0.x + product1_0.y) + (product1_0.z + product1_0.w));
     powers[(row + 1) * 33 + column + 0] = score1_0;
-    let score1_1 = score(batch, m1, n1, (product1_1.x + product1_1.y) + (product1_1.z + product1_1.w));
+    let score1_1 = score(m1, n1, (product1_1.x + product1_1.y) + (product1_1.z + product1_1.w));
     powers[(row + 1) * 33 + column + 16] = score1_1;
     workgroupBarrier();
     for (var place = local; place < 256; place += 128) {

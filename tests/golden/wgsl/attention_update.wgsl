@@ -28,7 +28,7 @@ fn round_float16_4(x: vec4<f32>) -> vec4<f32> {
   return select(rounded, select(infinite, x, magnitude > vec4<u32>(0x7f800000u)), beyond);
 }
 fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
-fn keys_begin(batch: i32, m: i32) -> i32 {
+fn keys_begin() -> i32 {
   return min(max(0, 0), 1500);
 }
 fn keys_end(batch: i32, m: i32) -> i32 {
@@ -39,56 +39,53 @@ fn keys_end(batch: i32, m: i32) -> i32 {
 fn new_k(batch: i32, row: i32, step: i32) -> vec4<f32> {
   let i1 = batch & 1;
   let i2 = batch >> 1u;
-  let t3 = unpack_float16_4(x1[(i1 * 4 + i2 * 16 + row * 8 + step)]);
+  let t3 = unpack_float16_4(x1[i1 * 4 + i2 * 16 + row * 8 + step]);
   return round_float16_4(t3);
 }
 fn store_k(batch: i32, row: i32, step: i32, value: vec4<f32>) {
   let i1 = batch >> 1u;
-  if (((((x0[i1] + i32(-1)) + row) >= 0) & (((x0[i1] + i32(-1)) + row) <= 1499))) {
+  if ((((x0[i1] + i32(-1)) + row) >= 0) & (((x0[i1] + i32(-1)) + row) <= 1499)) {
     let i2 = max(min(((x0[i1] + i32(-1)) + row), 1499), 0);
-    y1[(batch * 6000 + i2 * 4 + step)] = pack_float16_4(value);
+    y1[batch * 6000 + i2 * 4 + step] = pack_float16_4(value);
   }
 }
 fn new_v(batch: i32, row: i32, step: i32) -> vec4<f32> {
   let i1 = batch & 1;
   let i2 = batch >> 1u;
-  let t3 = unpack_float16_4(x2[(i1 * 4 + i2 * 16 + row * 8 + step)]);
+  let t3 = unpack_float16_4(x2[i1 * 4 + i2 * 16 + row * 8 + step]);
   return round_float16_4(t3);
 }
 fn store_v(batch: i32, row: i32, step: i32, value: vec4<f32>) {
   let i1 = batch >> 1u;
-  if (((((x0[i1] + i32(-1)) + row) >= 0) & (((x0[i1] + i32(-1)) + row) <= 1499))) {
+  if ((((x0[i1] + i32(-1)) + row) >= 0) & (((x0[i1] + i32(-1)) + row) <= 1499)) {
     let i2 = max(min(((x0[i1] + i32(-1)) + row), 1499), 0);
-    y2[(batch * 6000 + i2 * 4 + step)] = pack_float16_4(value);
+    y2[batch * 6000 + i2 * 4 + step] = pack_float16_4(value);
   }
 }
 fn new_begin(batch: i32) -> i32 {
   let i1 = batch >> 1u;
-  return (x0[i1] + i32(-1));
+  return x0[i1] + i32(-1);
 }
 fn load_q(batch: i32, m: i32, step: i32) -> vec4<f32> {
   let i1 = batch & 1;
   let i2 = batch >> 1u;
   let i3 = m & 1;
   let i4 = m >> 1u;
-  let t5 = unpack_float16_4(x3[(i1 * 8 + i2 * 32 + i3 * 16 + i4 * 4 + step)]);
-  return (t5 * vec4<f32>(0.25f));
+  let t5 = unpack_float16_4(x3[i1 * 8 + i2 * 32 + i3 * 16 + i4 * 4 + step]);
+  return t5 * 0.25f;
 }
 fn load_k(batch: i32, n: i32, step: i32) -> vec2<u32> {
-  return y1[(batch * 6000 + n * 4 + step)];
-}
-fn score(batch: i32, m: i32, n: i32, product: f32) -> f32 {
-  return product;
+  return y1[batch * 6000 + n * 4 + step];
 }
 fn load_v(batch: i32, n: i32, step: i32) -> vec2<u32> {
-  return y2[(batch * 6000 + n * 4 + step)];
+  return y2[batch * 6000 + n * 4 + step];
 }
 fn store(batch: i32, m: i32, step: i32, value: vec4<f32>) {
   let i1 = batch & 1;
   let i2 = batch >> 1u;
   let i3 = m & 1;
   let i4 = m >> 1u;
-  y[(i1 * 8 + i2 * 32 + i3 * 16 + i4 * 4 + step)] = pack_float16_4(value);
+  y[i1 * 8 + i2 * 32 + i3 * 16 + i4 * 4 + step] = pack_float16_4(value);
 }
 
 var<workgroup> new_keys: array<vec4<f32>, 8>;
@@ -106,7 +103,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let local = i32(index);
   let batch = i32(group.y);
   let m0 = i32(group.x);
-  let begin0 = keys_begin(batch, m0);
+  let begin0 = keys_begin();
   let end0 = keys_end(batch, m0);
   let lane = local % 2;
   let team = local / 2;
@@ -241,7 +238,7 @@ let value7 = load_v(batch, at_value7, vector);
       var product0 = 0.0;
       product0 += partials[(0 + key / 128) * 288 + 0 + key % 128];
       product0 += partials[(0 + key / 128) * 288 + 144 + key % 128];
-      powers[0 + key] = select(-3.4028234e38, score(batch, m0, n, product0), n >= begin0 && n < end0);
+      powers[0 + key] = select(-3.4028234e38, product0, n >= begin0 && n < end0);
     }
     workgroupBarrier();
     for (var place = local; place < 8; place += 256) {

@@ -1,25 +1,19 @@
 @group(0) @binding(0) var<storage, read> x0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 fn isnan_1(x: f32) -> bool {
-  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
+  return (bitcast<u32>(x) << u32(1u)) > u32(0xff000000u);
 }
-fn element(batch: i32, channel: i32, input_0: i32, input_1: i32) -> f32 {
-  return x0[(channel * 72 + input_0 * 8 + input_1)];
-}
-fn initial() -> f32 {
-  return 0.0f;
+fn element(channel: i32, input_0: i32, input_1: i32) -> f32 {
+  return x0[channel * 72 + input_0 * 8 + input_1];
 }
 fn combine(left: f32, right: f32) -> f32 {
-  return (left + right);
+  return left + right;
 }
 fn finish(value: f32, count: i32) -> f32 {
-  return (value / f32(count));
+  return value / f32(count);
 }
-fn store(batch: i32, channel: i32, output_0: i32, output_1: i32, value: f32) {
-  y[(channel * 56 + output_0 * 8 + output_1)] = select(max(value, 0.0f), value, isnan_1(value));
-}
-fn find_batch(element: i32) -> i32 {
-  return 0;
+fn store(channel: i32, output_0: i32, output_1: i32, value: f32) {
+  y[channel * 56 + output_0 * 8 + output_1] = select(max(value, 0.0f), value, isnan_1(value));
 }
 fn find_channel(element: i32) -> i32 {
   return element / 56;
@@ -32,7 +26,7 @@ fn find_output_1(element: i32) -> i32 {
   return element & 7;
 }
 
-fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {
+fn pool(channel: i32, output_0: i32, output_1: i32) -> f32 {
   var count = 1;
   let origin_0 = output_0 * 1 - 1;
   let first_0 = max(-origin_0 + 1, 0) / 2;
@@ -42,12 +36,12 @@ fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {
   let first_1 = max(-origin_1, 0);
   let stop_1 = min(3, (8 - origin_1));
   count *= max(stop_1 - first_1, 0);
-  var value = f32(initial());
+  var value = f32(0.0f);
   for (var k_0 = first_0; k_0 < stop_0; k_0++) {
   let input_0 = origin_0 + k_0 * 2;
   for (var k_1 = first_1; k_1 < stop_1; k_1++) {
   let input_1 = origin_1 + k_1;
-  value = combine(value, element(batch, channel, input_0, input_1));
+  value = combine(value, element(channel, input_0, input_1));
   }
   }
   return finish(value, max(count, 1));
@@ -57,11 +51,10 @@ fn pool(batch: i32, channel: i32, output_0: i32, output_1: i32) -> f32 {
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
   let thread = i32(id.x + id.y * groups.x * 64u);
   if (thread < 224) {
-    let batch = find_batch(thread);
     let channel = find_channel(thread);
     let output_0 = find_output_0(thread);
     let output_1 = find_output_1(thread);
-    let value = pool(batch, channel, output_0, output_1);
-    store(batch, channel, output_0, output_1, value);
+    let value = pool(channel, output_0, output_1);
+    store(channel, output_0, output_1, value);
   }
 }

@@ -6,7 +6,7 @@ fn pack_int8_4(x: vec4<i32>) -> u32 {
 }
 fn store(q: i32) {
   let t1 = x0[q];
-  y[q] = pack_int8_4((((vec4<i32>(t1) & vec4<i32>(255)) ^ vec4<i32>(128)) - vec4<i32>(128)));
+  y[q] = pack_int8_4(((vec4<i32>(t1) & vec4<i32>(255)) ^ vec4<i32>(128)) - 128);
 }
 
 @compute @workgroup_size(64)

@@ -7,7 +7,7 @@ fn erfc_tail_4(m: vec4<f32>) -> vec4<f32> {
       + p * (0.5478656 + p * (-0.51239353 + p * (0.48561436 + p * -0.12953262)))))))));
 }
 fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+  return (bitcast<vec4<u32>>(x) << vec4<u32>(1u)) > vec4<u32>(0xff000000u);
 }
 fn erfc_4(x: vec4<f32>) -> vec4<f32> {
   let tail = erfc_tail_4(abs(x));
@@ -17,7 +17,7 @@ fn store(q: i32) {
   let t1 = x0[q];
   let i2 = q & 1;
   let t3 = x1[i2];
-  y[q] = (((vec4<f32>(0.5f) * t1) * erfc_4((t1 * vec4<f32>((-0.7071067690849304f))))) * t3);
+  y[q] = ((0.5f * t1) * erfc_4(t1 * (-0.7071067690849304f))) * t3;
 }
 
 @compute @workgroup_size(64)

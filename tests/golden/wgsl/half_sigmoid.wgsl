@@ -1,9 +1,8 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec2<u32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<u32>>;
-fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+fn exp_4(x: vec4<f32>) -> vec4<f32> {
+  return select(exp(x), x, (bitcast<vec4<u32>>(x) << vec4<u32>(1u)) > vec4<u32>(0xff000000u));
 }
-fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
   let bits = bitcast<vec4<u32>>(x);
   let magnitude = bits & vec4<u32>(0x7fffffffu);
@@ -20,7 +19,7 @@ fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
 fn unpack_float16_4(words: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y)); }
 fn store(q: i32) {
   let t1 = unpack_float16_4(x0[q]);
-  y[q] = pack_float16_4((vec4<f32>(1.0f) / (vec4<f32>(1.0f) + exp_4((-t1)))));
+  y[q] = pack_float16_4(1.0f / (1.0f + exp_4(-t1)));
 }
 
 @compute @workgroup_size(64)

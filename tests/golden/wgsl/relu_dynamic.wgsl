@@ -3,7 +3,7 @@
 struct Symbols { s_n: i32 }
 @group(0) @binding(2) var<uniform> symbols: Symbols;
 fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+  return (bitcast<vec4<u32>>(x) << vec4<u32>(1u)) > vec4<u32>(0xff000000u);
 }
 fn store(q: i32) {
   let t1 = x0[q];

@@ -1,13 +1,11 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec2<u32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<u32>>;
-fn isnan_1(x: f32) -> bool {
-  return (bitcast<u32>(x) & u32(0x7fffffffu)) > u32(0x7f800000u);
+fn exp_1(x: f32) -> f32 {
+  return select(exp(x), x, (bitcast<u32>(x) << u32(1u)) > u32(0xff000000u));
 }
-fn exp_1(x: f32) -> f32 { return select(exp(x), x, isnan_1(x)); }
-fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+fn exp_4(x: vec4<f32>) -> vec4<f32> {
+  return select(exp(x), x, (bitcast<vec4<u32>>(x) << vec4<u32>(1u)) > vec4<u32>(0xff000000u));
 }
-fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
 fn pack_float16_4(x: vec4<f32>) -> vec2<u32> {
@@ -43,20 +41,17 @@ fn phase_r1(row_0: i32, column: i32, r0: f32) -> f32 {
   let i2 = (column + row_0 * 7) >> 1u;
   let i3 = i2 & 1;
   let i4 = (column + row_0 * 7) & 1;
-  return exp_1((unpack_float16_1(x0[i1][i3], i4) - r0));
-}
-fn initial_r1() -> f32 {
-  return 0.0f;
+  return exp_1(unpack_float16_1(x0[i1][i3], i4) - r0);
 }
 fn combine_r1(left: f32, right: f32) -> f32 {
-  return (left + right);
+  return left + right;
 }
 fn find_row_0(element: i32) -> i32 {
   return element / 7;
 }
 fn store(word: i32, r0: vec4<f32>, r1: vec4<f32>) {
   let t1 = unpack_float16_4(x0[word]);
-  y[word] = pack_float16_4((exp_4((t1 - r0)) * (vec4<f32>(1.0f) / r1)));
+  y[word] = pack_float16_4(exp_4(t1 - r0) * (1.0f / r1));
 }
 
 struct Registers {
@@ -68,7 +63,6 @@ fn reduce_row(row_0: i32, columns: i32) -> Registers {
   var r0: f32;
   var r1: f32;
   {
-  var part = f32(initial_r0());
   var r0_0 = f32(initial_r0());
   var r0_1 = f32(initial_r0());
   var r0_2 = f32(initial_r0());
@@ -84,15 +78,14 @@ fn reduce_row(row_0: i32, columns: i32) -> Registers {
     r0_0 = combine_r0(r0_0, phase_r0(row_0, column));
   }
   r0_0 = combine_r0(combine_r0(r0_0, r0_1), combine_r0(r0_2, r0_3));
-part = r0_0;
+let part = r0_0;
 r0 = part;
   }
   {
-  var part = f32(initial_r1());
-  var r1_0 = f32(initial_r1());
-  var r1_1 = f32(initial_r1());
-  var r1_2 = f32(initial_r1());
-  var r1_3 = f32(initial_r1());
+  var r1_0 = f32(0.0f);
+  var r1_1 = f32(0.0f);
+  var r1_2 = f32(0.0f);
+  var r1_3 = f32(0.0f);
   var column = 0;
   for (; column < columns - 3; column += 4) {
     r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
@@ -104,7 +97,7 @@ r0 = part;
     r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
   }
   r1_0 = combine_r1(combine_r1(r1_0, r1_1), combine_r1(r1_2, r1_3));
-part = r1_0;
+let part = r1_0;
 r1 = part;
   }
   return Registers(r0, r1);

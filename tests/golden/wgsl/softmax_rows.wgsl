@@ -1,16 +1,12 @@
 @group(0) @binding(0) var<storage, read> x0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
-fn isnan_4(x: vec4<f32>) -> vec4<bool> {
-  return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+fn exp_4(x: vec4<f32>) -> vec4<f32> {
+  return select(exp(x), x, (bitcast<vec4<u32>>(x) << vec4<u32>(1u)) > vec4<u32>(0xff000000u));
 }
-fn exp_4(x: vec4<f32>) -> vec4<f32> { return select(exp(x), x, isnan_4(x)); }
 var<private> infinity_bits: u32 = 0x7f800000u;
 fn infinity_1() -> f32 { return bitcast<f32>(infinity_bits); }
-fn find_row_0(row: i32) -> i32 {
-  return row;
-}
 fn phase_r0(row_0: i32, column: i32) -> vec4<f32> {
-  return x0[(column * 16 + row_0)];
+  return x0[column * 16 + row_0];
 }
 fn initial_r0() -> f32 {
   return -infinity_1();
@@ -19,21 +15,31 @@ fn combine_r0(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
   return max(left, right);
 }
 fn phase_r1(row_0: i32, column: i32, r0: vec4<f32>) -> vec4<f32> {
-  let t1 = x0[(column * 16 + row_0)];
-  return exp_4((t1 - r0));
-}
-fn initial_r1() -> f32 {
-  return 0.0f;
+  let t1 = x0[column * 16 + row_0];
+  return exp_4(t1 - r0);
 }
 fn combine_r1(left: vec4<f32>, right: vec4<f32>) -> vec4<f32> {
-  return (left + right);
+  return left + right;
 }
 fn store(row_0: i32, column: i32, r0: vec4<f32>, r1: vec4<f32>) {
-  let t1 = x0[(column * 16 + row_0)];
-  y[(column * 16 + row_0)] = (exp_4((t1 - r0)) * (vec4<f32>(1.0f) / r1));
+  let t1 = x0[column * 16 + row_0];
+  y[column * 16 + row_0] = exp_4(t1 - r0) * (1.0f / r1);
 }
 
 var<workgroup> shared_f32: array<vec4<f32>, 256>;
+
+fn halve_r0(local: u32, strip: i32, half: i32) {
+  workgroupBarrier();
+  if (strip < half) {
+    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + u32(half) * 16u]);
+  }
+}
+fn halve_r1(local: u32, strip: i32, half: i32) {
+  workgroupBarrier();
+  if (strip < half) {
+    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + u32(half) * 16u]);
+  }
+}
 
 @compute @workgroup_size(256)
 fn main(
@@ -44,12 +50,10 @@ fn main(
   let strip = i32(local / 16u);
   let local_row = i32(local % 16u);
   let wanted = i32(group.x + group.y * groups.x) * 16 + local_row;
-  // Threads past the last row repeat it: all of them must reach the barriers.
   let row = min(wanted, 16 - 1);
   let columns = 33;
-  let row_0 = find_row_0(row);
+  let row_0 = row;
   {
-  var part = vec4<f32>(initial_r0());
   var r0_0 = vec4<f32>(initial_r0());
   var r0_1 = vec4<f32>(initial_r0());
   var r0_2 = vec4<f32>(initial_r0());
@@ -65,34 +69,21 @@ fn main(
     r0_0 = combine_r0(r0_0, phase_r0(row_0, column));
   }
   r0_0 = combine_r0(combine_r0(r0_0, r0_1), combine_r0(r0_2, r0_3));
-part = r0_0;
+let part = r0_0;
 shared_f32[local] = part;
   }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 128u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 64u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 32u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = combine_r0(shared_f32[local], shared_f32[local + 16u]);
-  }
+  halve_r0(local, strip, 8);
+  halve_r0(local, strip, 4);
+  halve_r0(local, strip, 2);
+  halve_r0(local, strip, 1);
   workgroupBarrier();
   let r0 = shared_f32[local - u32(strip) * 16u];
   workgroupBarrier();
   {
-  var part = vec4<f32>(initial_r1());
-  var r1_0 = vec4<f32>(initial_r1());
-  var r1_1 = vec4<f32>(initial_r1());
-  var r1_2 = vec4<f32>(initial_r1());
-  var r1_3 = vec4<f32>(initial_r1());
+  var r1_0 = vec4<f32>(0.0f);
+  var r1_1 = vec4<f32>(0.0f);
+  var r1_2 = vec4<f32>(0.0f);
+  var r1_3 = vec4<f32>(0.0f);
   var column = strip;
   for (; column < columns - 48; column += 64) {
     r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
@@ -104,25 +95,13 @@ shared_f32[local] = part;
     r1_0 = combine_r1(r1_0, phase_r1(row_0, column, r0));
   }
   r1_0 = combine_r1(combine_r1(r1_0, r1_1), combine_r1(r1_2, r1_3));
-part = r1_0;
+let part = r1_0;
 shared_f32[local] = part;
   }
-  workgroupBarrier();
-  if (strip < 8) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 128u]);
-  }
-  workgroupBarrier();
-  if (strip < 4) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 64u]);
-  }
-  workgroupBarrier();
-  if (strip < 2) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 32u]);
-  }
-  workgroupBarrier();
-  if (strip < 1) {
-    shared_f32[local] = combine_r1(shared_f32[local], shared_f32[local + 16u]);
-  }
+  halve_r1(local, strip, 8);
+  halve_r1(local, strip, 4);
+  halve_r1(local, strip, 2);
+  halve_r1(local, strip, 1);
   workgroupBarrier();
   let r1 = shared_f32[local - u32(strip) * 16u];
   if (wanted < 16) {
