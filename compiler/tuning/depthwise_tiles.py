@@ -10,7 +10,10 @@ from ..target import Target, ThreadCosts
 
 @record
 class DepthwiseTile:
-    """Four channels of ``rows`` times ``columns`` neighbouring results a thread; ``across`` threads along channels."""
+    """Four channels of ``rows`` times ``columns`` neighbouring results a thread.
+
+    A workgroup has ``down`` times ``across`` threads, the latter along channels, a power of two.
+    """
 
     columns: int
     across: int
@@ -20,12 +23,20 @@ class DepthwiseTile:
     def __post_init__(self) -> None:
         if not 1 <= self.columns <= 16 or not 1 <= self.rows <= 8:
             raise ValueError(f"a thread cannot hold {self.rows} rows of {self.columns} columns")
-        if not 1 <= self.across * self.down <= 256:
+        if not 1 <= self.across * self.down <= 256 or self.across & (self.across - 1):
             raise ValueError(f"a workgroup of {self.across} by {self.down} threads")
 
     @property
     def threads(self) -> int:
         return self.across * self.down
+
+
+@record
+class ThreadTile:
+    """The results of a thread, which the text of a kernel spells: other shapes of a workgroup have the same text."""
+
+    rows: int
+    columns: int
 
 
 @record

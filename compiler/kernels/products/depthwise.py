@@ -11,7 +11,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
 from ...tuning.config_choice import problem_key
-from ...tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, depthwise_tiles
+from ...tuning.depthwise_tiles import DepthwiseProblem, DepthwiseTile, Extent, ThreadTile, depthwise_tiles
 from ..config_key import extent, window_of
 from ..context import GroupContext
 from ..draft import BuiltKernel, Draft
@@ -67,9 +67,17 @@ def build(context: GroupContext) -> BuiltKernel:
     return context.built(
         Draft(
             "depthwise" if tile.rows == 1 else "depthwise_rows",
-            tile,
+            ThreadTile(tile.rows, tile.columns),
             [*_line_hooks(line_sizes, lines), *_element_hooks(context, tile)],
-            dims={"vectors": vectors, "lines": lines, "tiles": tiles, "width": width, "height": result.shape[-2]},
+            dims={
+                "vectors": vectors,
+                "lines": lines,
+                "tiles": tiles,
+                "width": width,
+                "height": result.shape[-2],
+                "shift": tile.across.bit_length() - 1,
+                "down": tile.down,
+            },
             threads=tile.threads,
             grid=(ix.ceildiv(vectors, tile.across), ix.ceildiv(ix.multiply(lines, tiles), tile.down), 1),
             rounds=2 * math.prod(kernel),
@@ -84,7 +92,7 @@ def build(context: GroupContext) -> BuiltKernel:
                 "needed": _needed(tile.columns, kernel[-1], strides[-1], dilations[-1]),
                 "written_out": written_out,
                 "hides_bounds": context.target.inlines_uniforms,
-                "whole_tiles": written_out and divides(tile.columns, width),
+                "whole_tiles": tile.rows > 1 and divides(tile.columns, width),
                 "needed_rows": _needed(tile.rows, *(sizes[len(kernel) - 2] for sizes in (kernel, strides, dilations))),
                 "whole_rows": divides(tile.rows, result.shape[-2]),
             },

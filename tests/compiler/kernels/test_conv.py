@@ -224,6 +224,24 @@ def test_dynamic_sizes(device, kind, size):
     check(ran.outputs["y"], reference(model, feeds)[0])
 
 
+def test_depthwise_convolutions_of_any_workgroup_share_a_kernel(device):
+    """8, 32 and 64 vectors of channels have workgroups of three shapes, and 13 columns do not fill tiles."""
+    images = {f"x{number}": random(1, channels, 9, 13) for number, channels in enumerate((32, 128, 256))}
+    weights = {name.replace("x", "w"): random(image.shape[1], 1, 3, 3) for name, image in images.items()}
+    nodes = [
+        helper.make_node("Conv", [f"x{number}", f"w{number}"], [f"y{number}"], group=len(weight), pads=[1] * 4)
+        for number, weight in enumerate(weights.values())
+    ]
+    outputs = [node.output[0] for node in nodes]
+    model = make_model(nodes, images, outputs, constants=weights)
+    plan = compile_for(model, images, dataclasses.replace(device.profile, kind="discrete"))
+    results = run_plan(device, plan, model, images)
+    for result, expected in zip(results, reference(model, images), strict=True):
+        check(result, expected)
+    (kernel,) = (each for each in plan.kernels if each.template == "depthwise")
+    assert [call.kernel for call in plan.calls].count(kernel.key) == len(nodes)
+
+
 def test_depthwise_tiles_by_device():
     """lavapipe shares loads among rows too; a thread keeps one row where fewer runs repay compiling, and on GPUs."""
     problem = DepthwiseProblem(24, 112, Extent(112, 3, 1, 1), Extent(112, 3, 1, 1))
