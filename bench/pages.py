@@ -266,17 +266,28 @@ def main() -> None:
     GUIDE.write_text(f"{before}{BEGIN}\n\n{table(json.loads(RESULTS.read_text()))}\n\n{END}{rest.partition(END)[2]}")
 
 
-def run(models: list[str], runtimes: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Measure all runtimes in turns."""
+def install_peers() -> Path:
+    """The folder in which npm has the other runtimes."""
     peers = BUILD / "peers" / "pages"
     if not (peers / "installed").is_file():
         options = ("--no-audit", "--no-fund", "--ignore-scripts", "--omit=optional")
         subprocess.run(["npm", "install", *options, "--prefix", str(peers), *PACKAGES], check=True)
         (peers / "installed").touch()
+    return peers
+
+
+def package_of(folder: Path) -> Path:
+    """The npm package of the runner, built in a folder."""
+    subprocess.run([ROOT / "dev", "npm", folder / "package"], check=True)
+    return folder / "package"
+
+
+def run(models: list[str], runtimes: list[str], rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Measure all runtimes in turns."""
+    peers = install_peers()
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        package = Path(scratch) / "package"
-        subprocess.run([ROOT / "dev", "npm", package], check=True)
+        package = package_of(Path(scratch))
         for name in models:
             bundle, shapes = Path(scratch) / name, {key: value.shape for key, value in MODELS[name].feeds().items()}
             compile_bundle(MODELS[name].locate(), bundle, shapes=[shapes], target="web-software")

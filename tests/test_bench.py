@@ -14,7 +14,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from bench import gpu_page, pages, report, session_report, starts
+from bench import gpu_page, page_features, pages, report, session_report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.graphs import SHAPES
 from bench.recurrent_models import GATES, recurrent
@@ -350,6 +350,18 @@ def test_the_table_of_pages_has_medians_and_errors():
     assert lines[2] == "| m | ours | 79 KB | 29 KB | 3.0 s | 200 MB | none |"
     assert lines[3].endswith("| 1.0 s | 200 MB | 60 ms |")
     assert lines[4].startswith("| m | other | no |")
+
+
+def test_the_table_of_features_is_that_of_what_was_measured():
+    results = json.loads(page_features.RESULTS.read_text())
+    table = page_features.table(results)
+    assert table in page_features.GUIDE.read_text(), "python -m bench.page_features --page writes it"
+    ours, peer, _ = results["loss"]
+    results["damage"][ours] = {"difference": 0.5}
+    results["loss"][peer] = {"run": "never ends", "again": "works"}
+    changed = page_features.table(results)
+    assert "| runs; the output is off by 0.5 |" in changed
+    assert "| an error | never ends | " in changed
 
 
 def test_a_section_of_sessions_replaces_its_own_alone(tmp_path, monkeypatch):
