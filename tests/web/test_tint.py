@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+import numpy as np
+import onnx
 import pytest
 
 from shaderloom.runtime.bundle.format import web_feature
@@ -17,6 +19,7 @@ from ..compiler.kernels.test_attention_ranges import cached_attention
 from ..support.cases import all_cases
 from ..support.golden import FOLDER
 from ..support.kernels import compile_kernels
+from ..support.programs import parse
 from ..support.running import compile_for
 from .chromium import Page
 
@@ -87,6 +90,25 @@ def kernels_of_cases(profile: DeviceProfile) -> dict[str, str]:
     return {name: text for text, name in texts.items()}
 
 
+def grown_attention() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A query over keys and values of n rows."""
+    model = parse("""g (float[1, 1, 8] q, float[1, n, 8] k, float[1, n, 8] v) => (float[1, 1, 8] y) {
+        t = Transpose<perm = [0, 2, 1]>(k)
+        scores = MatMul(q, t)
+        w = Softmax(scores)
+        y = MatMul(w, v)
+    }""")
+    rows = np.zeros((1, 300, 8), np.float32)
+    return model, {"q": rows[:, :1], "k": rows, "v": rows}
+
+
+def open_reduction() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Rows of n numbers."""
+    model = parse("g (float[4, n] x) => (float[4, n] y, float[4, n] z) {"
+                  "y = Softmax(x)  axis = Constant<value = int64 {1}>()  z = CumSum(x, axis) }")  # fmt: skip
+    return model, {"x": np.zeros((4, 3000), np.float32)}
+
+
 def test_golden_shaders_become_pipelines(blank):
     texts = {path.name: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "wgsl").glob("*.wgsl"))}
     assert texts
@@ -111,6 +133,18 @@ def test_loops_over_ranges_of_keys_are_uniform(blank, name):
         texts |= {kernel.id: kernel.wgsl for kernel in plan.kernels if kernel.template.startswith("attention")}
     assert len(texts) == 3 and all("keys_begin" in text for text in texts.values())
     assert refusals(blank, texts) == {}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_loops_over_declared_sizes_are_uniform(blank, name):
+    """Rows of caches that grow, and reductions over an open axis, bound loops with barriers."""
+    grown, texts = grown_attention(), {}
+    for model, feeds in (grown, open_reduction()):
+        plan = compile_for(model, feeds, PROFILES[name], dynamic={"n": (1, 4000)})
+        texts |= {f"{kernel.template} {kernel.id}": kernel.wgsl for kernel in plan.kernels if "symbols" in kernel.wgsl}
+    assert any("workgroupBarrier" in text for text in texts.values())
+    assert refusals(blank, {name: with_features(text, ["subgroup"] if "subgroup" in text else [])
+                            for name, text in texts.items()}) == {}  # fmt: skip
 
 
 def test_refusals_are_found(blank):

@@ -120,10 +120,10 @@ def test_a_driver_that_inlines_uniforms_does_not_see_the_numbers(adapter):
     texts = [kernel.wgsl for kernel in plan.kernels if kernel.bindings[-1].name == "problem"]
     assert texts
     for text in texts:
-        before, copy, after = re.split(r"(\n  numbers = Problem\([^\n]*\);)", text)
+        before, copy, after = re.split(r"(\n  let numbers_of_main = Problem\([^\n]*\);)", text)
         assert re.search(r"let zero_of_problem = i32\(\w+\.z >> 31u\);$", before)
         assert re.fullmatch(r"(problem\.n\d+ \+ zero_of_problem(, )?)+", copy.partition("(")[2].removesuffix(");"))
-        assert "problem.n" not in before + after and "< numbers.n" in after
+        assert "problem.n" not in before + after and "< numbers_of_main.n" in after
 
 
 def test_plans_with_problems_are_read_back():
