@@ -18,6 +18,9 @@ from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.generate.bundling import compile_generator
 from shaderloom.generate.sampling import Sampling, choose
 
+from ..shaderloom.generate.test_growing import drawn as growing_prompt
+from ..shaderloom.generate.test_growing import reference as growing_reference
+from ..shaderloom.generate.test_growing import write_optimum_folder
 from ..support.bundles import copy_bundle, seal
 from ..support.tiny_gguf import END, TOKENS, TinyGguf, write_tiny_gguf
 from .chromium import Page, PageError
@@ -128,6 +131,18 @@ def test_an_answer_is_left_and_another_one_begun(page: Page, tiny: TinyGguf):
       return [(await left).endedBy, (await answer).tokens];
     }""", ids, other)  # fmt: skip
     assert both == ["", until_end(tiny.greedy(other, 4))]
+
+
+def test_caches_that_grow(open_bundle: Any, tmp_path: Path):
+    """A model of optimum's form, whose runs give longer caches and take no padding."""
+    compile_generator(write_optimum_folder(tmp_path / "optimum"), tmp_path / "b", max_length=200, target="web-software")
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(OPEN)
+    for ids in (growing_prompt(1), growing_prompt(20), growing_prompt(147), growing_prompt(147)[:30]):
+        assert page.call("generate", ids, {"maxNewTokens": 5})["tokens"] == growing_reference(ids, 5)
+    assert page.call("generate", growing_prompt(147)[:20], {"maxNewTokens": 1})["reusedTokens"] == 19
+    with pytest.raises(PageError, match="length of 200"):
+        page.call("generate", growing_prompt(199), {"maxNewTokens": 2})
 
 
 def test_what_is_asked_wrongly(page: Page):

@@ -24,6 +24,9 @@ from ...support.bundles import change_manifest, copy_bundle, seal
 from ...support.patience import PATIENCE
 from ...support.tiny_gguf import END, TinyGguf
 from .test_generator import drawn, greedy, until_end
+from .test_growing import drawn as growing_prompt
+from .test_growing import reference as growing_reference
+from .test_growing import write_optimum_folder
 
 SAMPLED = {"max_new_tokens": 12, "temperature": 1.2, "top_k": 40, "top_p": 0.9, "seed": 3, "stream": False}
 
@@ -41,7 +44,7 @@ def bundled(bundle: Path, device: Any) -> Any:
         yield opened
 
 
-@pytest.mark.parametrize("length", [1, 20, 300])
+@pytest.mark.parametrize("length", [20, *(pytest.param(length, marks=pytest.mark.slow) for length in (1, 300))])
 def test_greedy_tokens_are_those_of_the_reference(bundled: Generator, tiny: TinyGguf, length: int):
     bundled.rewind()
     ids = drawn(length, length)
@@ -49,6 +52,7 @@ def test_greedy_tokens_are_those_of_the_reference(bundled: Generator, tiny: Tiny
     assert bundled.plans <= 3
 
 
+@pytest.mark.slow
 def test_draws_and_words_are_those_of_the_folder(bundled: Generator, generator: Generator):
     messages = [{"role": "user", "content": "the thing"}]
     assert bundled.encode(messages) == generator.encode(messages)
@@ -84,6 +88,14 @@ def test_a_zip_has_the_same_answers(folder: Path, tmp_path: Path, device: Any, t
     ids = drawn(20, 1)
     with Generator(path, device=device) as generator:
         assert greedy(generator, ids, 4) == until_end(tiny.greedy(ids, 4))
+
+
+@pytest.mark.slow
+def test_caches_that_grow(tmp_path: Path, device: Any):
+    compile_generator(write_optimum_folder(tmp_path / "optimum"), tmp_path / "b", max_length=200)
+    with Generator(tmp_path / "b", device=device) as generator:
+        for ids in (growing_prompt(1), growing_prompt(20), growing_prompt(147), growing_prompt(147)[:30]):
+            assert greedy(generator, ids, 5) == growing_reference(ids, 5)
 
 
 @pytest.mark.slow
@@ -136,7 +148,11 @@ def end_with_a_text(settings: dict[str, Any]) -> None:
     settings["ends"] = ["</s>"]
 
 
-@pytest.mark.parametrize("change", [rename_caches, drop_context, name_other_caches, end_with_a_text])
+@pytest.mark.parametrize(
+    "change",
+    [drop_context, *(pytest.param(each, marks=pytest.mark.slow)
+                     for each in (rename_caches, name_other_caches, end_with_a_text))],
+)  # fmt: skip
 def test_settings_are_not_trusted(bundle: Path, tmp_path: Path, device: Any, change: Callable[[dict[str, Any]], None]):
     with pytest.raises(ShaderloomError):
         Generator(changed(bundle, tmp_path / "b", "assets/generation.json", change), device=device)

@@ -113,14 +113,17 @@ def reference(ids: list[int], count: int) -> list[int]:
     return text[len(ids) :]
 
 
-@pytest.fixture(scope="module")
-def optimum_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("optimum")
-    (folder / "onnx").mkdir()
+def write_optimum_folder(folder: Path) -> Path:
+    (folder / "onnx").mkdir(parents=True)
     onnx.save(model(), folder / "onnx" / "model.onnx")
     config = {"n_positions": 300, "eos_token_id": END, "num_attention_heads": 1, "hidden_size": SIZE}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+@pytest.fixture(scope="module")
+def optimum_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_optimum_folder(tmp_path_factory.mktemp("optimum"))
 
 
 @pytest.fixture(scope="module")
