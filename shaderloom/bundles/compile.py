@@ -208,7 +208,7 @@ def _calibrate(
     except (NotKnownError, UnsupportedError):
         from ..compiler.driver import compile_unit
         from .program_calibration import HostStages, Unit, explore
-        from .program_compile import ProgramCompiler
+        from .program_compile import compile_program
 
     units: dict[str, Unit] = {}
     compilations = [model.compilation(profile, model.options.reference) for profile in profiles]
@@ -218,7 +218,7 @@ def _calibrate(
         units[plan.key] = unit
         return plan, None
 
-    program = ProgramCompiler(model, variant.key, variant.shapes, ranges).compile(compile_stage)
+    program, _ = compile_program(model, variant.key, variant.shapes, ranges, compile_stage)
     stages = HostStages(units, compilations)
     try:
         explore(program, stages, feeds)
@@ -256,12 +256,11 @@ class _Bundled:
         try:
             plan, software = self._compile(lambda: model.unit(variant.shapes, key), model.limits, is_stage=False)
         except (NotKnownError, UnsupportedError):
-            from .program_compile import ProgramCompiler
+            from .program_compile import compile_program
 
-            compiler = ProgramCompiler(model, key, variant.shapes, ranges)
-            program = compiler.compile(self._compile)
-            self._writer.add_program(program, compiler.plans)
-            self.plans += compiler.plans.values()
+            program, plans = compile_program(model, key, variant.shapes, ranges, self._compile)
+            self._writer.add_program(program, plans)
+            self.plans += plans.values()
             return program.key
         if ranges:
             raise InputError("the model reads no integers in its runs, for which there are ranges")

@@ -44,6 +44,8 @@ from ..runtime.plan.errors import (
 from ..runtime.plan.plan import Plan, Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
+from .program_choices import choices_of, comparisons
+from .program_equality import Equalities
 from .program_loop import ProgramLoop
 
 #: What is known of values while compiling, by qualified name
@@ -56,9 +58,6 @@ UPPER_BOUNDS = (4096, 1024, 256, 64)
 #: Stages of a program, those of all branches counted
 MOST_STAGES = 256
 
-#: Operators whose results have the elements of their first operand, in the same order, if both are integers
-_VIEWS = frozenset({"Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Cast"})
-
 #: The origin of nodes that store results which no node of the file computes in a step
 _NOWHERE = Origin("main", 0, "Identity")
 
@@ -67,23 +66,66 @@ _NOWHERE = Origin("main", 0, "Identity")
 CompileStage = Callable[[Callable[[], CompilationUnit], Limits], tuple[Plan, "Plan | None"]]
 
 
-class ProgramCompiler:
-    """Compiles the program of a model for one shape key.
+class _SmallerRanges(Exception):
+    """Raised where a later side of a branch does not fit the target for ranges that an earlier one has; ``bounds`` are
+    the largest sizes to try next, by symbol.
+    """
+
+    def __init__(self, bounds: Mapping[str, int]) -> None:
+        super().__init__(bounds)
+        self.bounds = bounds
+
+
+def compile_program(
+    model: Model,
+    key: ShapeKey,
+    shapes: Mapping[str, tuple[int, ...]],
+    ranges: Mapping[str, SizeRange],
+    compile_stage: CompileStage,
+) -> tuple[ProgramRecord, dict[str, Plan]]:
+    """Return the program of a model for one shape key, and the plans of its stages by key.
 
     ``ranges`` are those of the integers that a run reads, by the name of the value, with the position among its
-    elements if it has several: ``count``, ``sizes[1]``.  ``plans`` has the plans of the stages by key.
+    elements if it has several: ``count``, ``sizes[1]``.  ``compile_stage`` compiles each of the stages.
+
+    Raises the refusals of nodes that need the cpu, :class:`UnsupportedError` for decisions that depend on floats, and
+    :class:`LimitError` where no range fits the target.
+    """
+    most: dict[str, int] = {}
+    while True:
+        compiler = _ProgramCompiler(model, key, shapes, ranges, most)
+        try:
+            program = compiler.compile(compile_stage)
+        except _SmallerRanges as smaller:
+            most.update(smaller.bounds)
+            continue
+        keys = {key for stage in program.stages for key in (stage.key, stage.software) if key is not None}
+        return program, {key: plan for key, plan in compiler.plans.items() if key in keys}
+
+
+class _ProgramCompiler:
+    """Compiles one program; see :func:`compile_program`.  Sizes without a declared range are at most those in ``most``,
+    by symbol.
     """
 
     def __init__(
-        self, model: Model, key: ShapeKey, shapes: Mapping[str, tuple[int, ...]], ranges: Mapping[str, SizeRange]
+        self,
+        model: Model,
+        key: ShapeKey,
+        shapes: Mapping[str, tuple[int, ...]],
+        ranges: Mapping[str, SizeRange],
+        most: Mapping[str, int],
     ) -> None:
+        self._most = most
         self._program = ProgramModel(model)
         self._key = key
         self._bound = model.bind(shapes, key)
         self._declared = dict(ranges)
         self._ranges: dict[str, SizeRange] = {}  #: of the symbols that are read
         self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
-        self._sources: dict[str, str] = {}  #: of integers in another shape or type, whose elements they are
+        self._equal = Equalities()
+        self._refused: ShaderloomError | None = None  #: what was refused last for the ranges of symbols
+        self._guilty: tuple[str, ...] = ()  #: these, the last that a run reads before it
         self._parts: Parts = {}
         self._stages = 0
         self._ends: dict[str, list[Values]] = {}  #: what is known of the values where a block ends, for each branch
@@ -91,11 +133,7 @@ class ProgramCompiler:
         self.plans: dict[str, Plan] = {}
 
     def compile(self, compile_stage: CompileStage) -> ProgramRecord:
-        """Return the program; ``compile_stage`` compiles each of its stages.
-
-        Raises the refusals of nodes that need the cpu, :class:`UnsupportedError` for decisions that depend on floats,
-        and :class:`LimitError` where no range fits the target.
-        """
+        """Return the program; once only."""
         self._compile_stage = compile_stage
         imported = self._program.imported
         dtypes = {port.name: port.dtype for port in (*imported.inputs, *imported.overridable)}
@@ -243,56 +281,118 @@ class ProgramCompiler:
                 f"{READ_ELEMENTS} at most, and single conditions",
                 origin=origin,
                 tensor=name,
+                hint="export the model with sizes that are computed as integers",
             )
-        source = self._source(name)
+        source = self._equal.source(name)
         if source not in self._reads:
             self._reads[source] = self._new_symbols(state, values, reached, name, count)
         symbols = self._reads[source]
-        same = [other for other in values if self._source(other) == source and values[other].static_value is None]
+        same = [other for other in values if self._equal.source(other) == source and values[other].static_value is None]
 
         def follow() -> tuple[Step, ...]:
             ranges = {symbol: self._ranges[symbol] for symbol in symbols}
             integers = {other: _integers(values[other], ranges) for other in same}
             return (ReadStep(name, symbols), *self._steps(state, {**values, **integers}))
 
-        return self._within_ranges(symbols, _tries(_most_elements(readers, reached)), follow)
+        most = _most_elements(readers, reached)
+        try:
+            return self._within_ranges(symbols, _tries(most), follow)
+        except (ShapeError, UnsupportedError):
+            possible = [self._declared.get(each, None if most is None else SizeRange(0, most)) for each in symbols]
+            choices = choices_of(possible) if self._guilty == symbols else []
+            if not choices:
+                raise
+        self._ranges.update((symbol, sizes) for symbol, sizes in zip(symbols, possible) if sizes is not None)
+        return (ReadStep(name, symbols), *self._chosen(state, values, same, choices))
+
+    def _chosen(
+        self, state: State, values: Values, names: Sequence[str], choices: Sequence[tuple[int, ...]]
+    ) -> tuple[Step, ...]:
+        """Return the steps behind integers, all ``names`` of which are the same, with a branch for each of ``choices``:
+        a run has read one of them.
+        """
+        name = names[0]
+        value = values[name]
+        assert value.dtype is not None, "integers are read"
+        arrays = [np.array(each).reshape([ix.number(size) for size in value.shape]) for each in choices]
+        nodes, conditions = comparisons(self._program, self._program.scope, name, value.dtype, arrays[:-1])
+        inner = Block(f"{state.block.name} {name} chosen", tuple(nodes), tuple(conditions))
+        first = inner.state(inner.nodes, frozenset())
+        steps, _, values = self._stage(first, values, self._advance(first, values, {}, set()), {}, set())
+        *sides, rest = self._sides(state, values, names, arrays)
+        for condition, taken in reversed(list(zip(conditions, sides, strict=True))):
+            rest = (BranchStep(condition, taken, rest),)
+        return (*steps, *rest)
+
+    def _sides(
+        self, state: State, values: Values, names: Sequence[str], arrays: Sequence[np.ndarray]
+    ) -> list[tuple[Step, ...]]:
+        """Return the steps behind values, all ``names`` of which are the same, for each of their ``arrays``; where the
+        shapes do not fit for one, runs with it are refused.
+
+        Raises :class:`ShapeError` if they fit for none.
+        """
+        sides: list[tuple[Step, ...]] = []
+        errors: list[ShapeError] = []
+        for array in arrays:
+            fixed = {
+                name: StageInput(value.dtype, value.shape, array.reshape([ix.number(size) for size in value.shape]))
+                for name, value in values.items()
+                if name in names
+            }
+            try:
+                sides.append(self._steps(state, {**values, **fixed}))
+            except ShapeError as error:
+                text = " ".join(str(element).lower() for element in array.reshape(-1).tolist())
+                sides.append((RefuseStep(f"'{names[0]}' is {text}, for which these shapes do not fit: {error}"),))
+                errors.append(error)
+        if len(errors) == len(sides):
+            raise errors[0]
+        return sides
 
     def _within_ranges(
         self, symbols: tuple[str, ...], tries: tuple[int, ...], follow: Callable[[], tuple[Step, ...]]
     ) -> tuple[Step, ...]:
         """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
-        their upper bounds, with which these fit the target.
+        their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0.
+
+        Symbols that the other side of a branch reads, too, have their ranges.
         """
-        if all(symbol in self._declared or symbol in self._ranges for symbol in symbols):
-            tries = tries[:1]
-        for high in tries:
-            for symbol in symbols:
-                self._ranges[symbol] = self._declared.get(symbol) or SizeRange(0, high)
-            try:
-                return follow()
-            except (LimitError, ShapeError, Undecidable) as error:
-                if high == tries[-1] or not isinstance(error, LimitError):
-                    raise _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols}) from error
-        raise InternalError("there is an upper bound to try")
+        chosen = [symbol for symbol in symbols if symbol not in self._ranges]
+        is_open = any(symbol not in self._declared for symbol in chosen)
+        most = min((self._most.get(symbol, tries[0]) for symbol in chosen), default=tries[0])
+        tries = tuple(high for high in tries if high <= most) or tries[-1:]
+        before = dict(self._ranges)
+        for high in tries if is_open else tries[:1]:
+            for low in (0, 1) if is_open and high else (0,):
+                self._ranges = {**before, **{each: self._declared.get(each) or SizeRange(low, high) for each in chosen}}
+                try:
+                    return follow()
+                except (LimitError, ShapeError, Undecidable) as error:
+                    is_inner = error is self._refused
+                    self._guilty = self._guilty if is_inner else symbols
+                    if low == 0 or isinstance(error, LimitError):
+                        self._refused = _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols})
+                    self._ranges = dict(before)
+                if is_inner or isinstance(self._refused, LimitError):
+                    break
+            if not isinstance(self._refused, LimitError):
+                break
+        assert self._refused is not None, "there is an upper bound to try"
+        if isinstance(self._refused, LimitError) and self._guilty == symbols and not chosen:
+            highs = {each: self._ranges[each].high for each in symbols if each not in self._declared}
+            lower = {each: [bound for bound in UPPER_BOUNDS if bound < high] for each, high in highs.items()}
+            if lower and all(lower.values()):
+                raise _SmallerRanges({each: bounds[0] for each, bounds in lower.items()})
+        raise self._refused
 
     def _branch(self, state: State, values: Values, name: str, sizes: tuple[int, ...]) -> BranchStep:
         """Return both sides of a condition; one for which the shapes do not fit is refused in runs.
 
         Raises :class:`ShapeError` if they fit neither.
         """
-        sides: list[tuple[Step, ...]] = []
-        errors: list[ShapeError] = []
-        for taken in (True, False):
-            decided = StageInput(BOOL, values[name].shape, np.full(sizes, taken))
-            try:
-                sides.append(self._steps(state, {**values, name: decided}))
-            except ShapeError as error:
-                text = "true" if taken else "false"
-                sides.append((RefuseStep(f"'{name}' is {text}, for which these shapes do not fit: {error}"),))
-                errors.append(error)
-        if len(errors) == len(sides):
-            raise errors[0]
-        return BranchStep(name, *sides)
+        arrays = [np.full(sizes, taken) for taken in (True, False)]
+        return BranchStep(name, *self._sides(state, values, (name,), arrays))
 
     def _new_symbols(self, state: State, values: Values, reached: Advance, name: str, count: int) -> tuple[str, ...]:
         """Return names for the integers of a value: those of the outputs' dimensions that they are, where declared.
@@ -300,10 +400,10 @@ class ProgramCompiler:
         Otherwise that of the value, or of what an operator gives whose elements are counted.
         """
         counted = [item.outputs[0] for item in reached.split if name in self._parts_outputs(item)]
-        base = counted[0] if counted else self._source(name)
+        base = counted[0] if counted else self._equal.source(name)
         symbols = [base if count == 1 else f"{base}[{position}]" for position in range(count)]
         value = values[name]
-        trial = _integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[0]) for symbol in symbols})
+        trial = _integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[-1]) for symbol in symbols})
         ahead = self._advance(state, {**values, name: trial}, {}, set())
         taken = {*self._symbols, *(symbol for others in self._reads.values() for symbol in others)}
         named: set[str] = set()
@@ -317,10 +417,6 @@ class ProgramCompiler:
         while taken.intersection(symbols):
             symbols = [f"{symbol} read" if symbol in taken else symbol for symbol in symbols]
         return tuple(symbols)
-
-    def _source(self, name: str) -> str:
-        """Return the value whose elements those of ``name`` are, in the same order."""
-        return self._sources.get(name, name)
 
     def _parts_outputs(self, item: PendingNode) -> set[str]:
         """Return the names of what the parts of a split node compute."""
@@ -341,17 +437,16 @@ class ProgramCompiler:
         results = set(state.block.outputs)
         following = dict(values)
         outputs, declared = [], {}
+        for item in reached.done:
+            self._equal.note(item, state.block.name, reached.values)
         for name in sorted({name for item in reached.done for name in item.outputs if name} & (results | read)):
             value = reached.values[name]
-            static = value.static_value
+            static = value.static_value if value.static_value is not None else self._equal_symbols(name, value, values)
             is_compiled_in = static is not None and static.size <= KNOWN_ELEMENTS
             following[name] = StageInput(value.dtype, value.shape, static if is_compiled_in else None)
             declared[name] = value.dtype
             if not is_compiled_in or name in results:
                 outputs.append(name)
-        for item in reached.done:
-            if _is_integer_view(item, reached.values):
-                self._sources[item.outputs[0]] = self._source(item.inputs[0])
         behind = state.block.state(tuple(reached.pending), frozenset())
         if not outputs:
             return [], behind, following
@@ -384,6 +479,15 @@ class ProgramCompiler:
         )
         return [step], behind, following
 
+    def _equal_symbols(self, name: str, value: Value, values: Values) -> np.ndarray | None:
+        """Return the symbols of integers that equal those of a value which was read; None if there is none."""
+        symbols = self._reads.get(self._equal.source(name), ())
+        if not symbols or value.dtype is None or value.dtype.is_float:
+            return None
+        same = (values.get(other) for other in values if self._equal.source(other) == self._equal.source(name))
+        static = next((each.static_value for each in same if each is not None and each.static_value is not None), None)
+        return None if static is None else static.reshape([ix.number(size) for size in value.shape])
+
     def _size_inputs(self, reached: Advance) -> dict[str, _SizePort]:
         """Return inputs by name for the symbols that no axis of the stage's inputs determines."""
         determined = {size for value in reached.inputs.values() if value.static_value is None for size in value.shape}
@@ -415,14 +519,6 @@ def _is_alias(item: PendingNode, values: Values) -> bool:
         return False
     value = values.get(item.inputs[0])
     return value is not None and value.static_value is None and not value.facts.is_wide
-
-
-def _is_integer_view(item: PendingNode, values: Mapping[str, Value]) -> bool:
-    """Return whether a node gives integers another shape or type."""
-    if item.node.op not in _VIEWS or item.node.domain or not {item.inputs[0], item.outputs[0]} <= values.keys():
-        return False
-    dtypes = [values[name].dtype for name in (item.inputs[0], item.outputs[0])]
-    return all(dtype is not None and dtype is not BOOL and not dtype.is_float for dtype in dtypes)
 
 
 def _without(state: State, items: Sequence[PendingNode], before: Sequence[PendingNode] = ()) -> State:

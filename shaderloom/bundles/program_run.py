@@ -268,7 +268,7 @@ class ProgramRun:
             raise InputError(
                 f"'{symbol}' is {size} in this run, and the bundle was compiled for {allowed}",
                 tensor=value,
-                hint=f"compile it with --range '{symbol}=LOW:HIGH'",
+                hint=f"compile it with --range '{symbol}=LOW:HIGH'" if size >= 0 else "no range has negative integers",
             )
         self.sizes[symbol] = size
 

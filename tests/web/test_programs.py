@@ -29,8 +29,10 @@ from ..support.bundles import (
     scans_feeds,
     steps_bundle,
 )
+from ..support.deciding import DECIDING
 from ..support.model_inputs import speech
 from ..support.models import trained_model
+from ..support.programs import parse
 from .chromium import PageError
 
 #: Typed arrays of what :func:`for_page` gives
@@ -189,6 +191,19 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
     with shaderloom.InferenceSession(onnx.parser.parse_model(GROWING), cache=False, dynamic={"n": (1, 5)}) as session:
         for feeds in (first, growing_feeds(5, 9, 55)):
             assert_alike(page.call(RUN, for_page(feeds), {}), session, feeds, half=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis"]
+)
+def test_what_decides_is_data(open_bundle, tmp_path, name):
+    model = DECIDING[name]
+    shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
+    compile_bundle(parse(model.text), tmp_path / "b", shapes=shapes, **model.options)
+    page = open_bundle(tmp_path / "b")
+    with shaderloom.InferenceSession(parse(model.text), cache=False) as session:
+        for feeds in model.feeds:
+            assert_alike(page.call(RUN, for_page(feeds), {}), session, feeds)
 
 
 def test_scans_of_lengths_that_runs_decide(open_bundle, tmp_path):

@@ -73,6 +73,7 @@ def test_stages_branches_and_loops_store_halves(tmp_path, device):
         session.close()
 
 
+@pytest.mark.slow
 def test_a_bundle_of_halves_has_the_weights_once_and_half_as_large(tmp_path):
     model, options = half_program()
     shapes, sizes = [options.pop("shapes")], {}
@@ -82,6 +83,7 @@ def test_a_bundle_of_halves_has_the_weights_once_and_half_as_large(tmp_path):
     assert sizes["float16"] < 0.6 * sizes["float32"], sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taken", [True, False])
 def test_what_the_other_side_reaches_is_tried(tmp_path, device, taken):
     weight = ", ".join(map(str, np.random.default_rng(0).uniform(-1, 1, 64).astype(np.float32)))
@@ -98,6 +100,7 @@ def test_what_the_other_side_reaches_is_tried(tmp_path, device, taken):
         session.close()
 
 
+@pytest.mark.slow
 def test_bodies_that_no_iteration_has_reached_stay_in_full_precision(tmp_path, device):
     model, options = half_program()
     path = tmp_path / "b"
@@ -109,6 +112,7 @@ def test_bodies_that_no_iteration_has_reached_stay_in_full_precision(tmp_path, d
         session.close()
 
 
+@pytest.mark.slow
 def test_loops_that_grow_and_end_by_conditions(tmp_path, device):
     """Conditions on sums are exact: as many iterations as in full precision."""
     loops = {"shapes": {"x": (3,), "limit": (), "k": ()}, "dynamic": {"n": (1, 9)}}
@@ -146,6 +150,7 @@ def test_inputs_outside_of_ranges_cannot_be_measured(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_declared_halves_that_overflow_are_wide_between_stages(tmp_path, device):
     model = parse(DECLARED)
     x = np.random.default_rng(0).uniform(0.5, 2, (6, 8)).astype(np.float16)

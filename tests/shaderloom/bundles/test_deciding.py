@@ -1,0 +1,85 @@
+"""Integers and conditions that decide shapes, axes and nodes of bundles, beside onnxruntime.
+
+Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shaderloom
+from shaderloom.bundles.compile import compile_bundle
+
+from ...support.comparison import reference
+from ...support.deciding import DECIDING, floats, ints
+from ...support.programs import parse
+
+
+def bundle_of(name: str, path):
+    model = DECIDING[name]
+    shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
+    return compile_bundle(parse(model.text), path, shapes=shapes, **model.options)
+
+
+#: The cases of the quick tier
+QUICK = frozenset({"two selections by one mask", "an axis"})
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in DECIDING]
+)
+def test_what_decides_is_data(name, tmp_path, device):
+    bundle_of(name, tmp_path / "b")
+    model = parse(DECIDING[name].text)
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for feeds in DECIDING[name].feeds:
+            for actual, expected in zip(session.run(None, feeds), reference(model, feeds), strict=True):
+                assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+                np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_shape_that_does_not_fit_is_refused_in_runs(tmp_path, device):
+    bundle_of("shapes of which few fit", tmp_path / "b")
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        with pytest.raises(shaderloom.InputError, match="'shape' is 4 4, for which these shapes do not fit"):
+            session.run(None, {"x": floats(12), "shape": ints(4, 4)})
+        with pytest.raises(shaderloom.InputError, match=r"'shape\[1\]' is 12 in this run, .* compiled for 3 to 6"):
+            session.run(None, {"x": floats(12), "shape": ints(3, 12)})
+
+
+@pytest.mark.slow
+def test_more_values_than_branches_are_refused(tmp_path):
+    model = parse(DECIDING["shapes of which few fit"].text)
+    ranges = {"shape[0]": (1, 12), "shape[1]": (1, 12)}
+    with pytest.raises(shaderloom.ShapeError, match=r"for shape\[0\] from 1 to 12, shape\[1\] from 1 to 12: .*--range"):
+        compile_bundle(model, tmp_path / "b", shapes=[{"x": (12,), "shape": (2,)}], ranges=ranges)
+
+
+def test_negative_integers_have_no_range(tmp_path, device):
+    model = parse("g (float[9] x, int64[1] s) => (float[n] y) <int64[1] end = {9}> { y = Slice(x, s, end) }")
+    compile_bundle(model, tmp_path / "b", shapes=[{"x": (9,), "s": (1,)}])
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        assert session.run(None, {"x": floats(9), "s": ints(4)})[0].shape == (5,)
+        with pytest.raises(shaderloom.InputError, match=r"'s' is -3 in this run.*no range has negative integers"):
+            session.run(None, {"x": floats(9), "s": ints(-3)})
+
+
+@pytest.mark.slow
+def test_both_sides_of_a_branch_have_one_range(tmp_path, device):
+    """What the first side has is too much for the second."""
+    model = parse("""g (bool c, int64 k) => (float[n, m] y) <int64 none = {0}, int64 one = {1}, int64[1] row = {0}> {
+        y = If(c) < then_branch = t () => (float[a, b] p) {
+                        r = Range(none, k, one)  f = Cast<to = 1>(r)  u = Unsqueeze(f, row)  p = Exp(u) },
+                    else_branch = e () => (float[d, e] q) {
+                        r2 = Range(none, k, one)  f2 = Cast<to = 1>(r2)  wide = Unsqueeze(f2, row)
+                        tall = Transpose(wide)  q = MatMul(tall, wide) } > }""")
+    limits = {"maxStorageBufferBindingSize": 5 << 20, "maxBufferSize": 5 << 20}
+    manifest = compile_bundle(model, tmp_path / "b", shapes=[{"c": (), "k": ()}], limits=limits)
+    (program,) = manifest.programs
+    assert [sizes.high for sizes in program.ranges.values()] == [1024]
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for taken in (True, False):
+            feeds = {"c": np.array(taken), "k": np.array(9)}
+            np.testing.assert_allclose(session.run(None, feeds)[0], reference(model, feeds)[0], rtol=1e-5)

@@ -1,0 +1,115 @@
+"""Models whose integers and conditions decide shapes, axes and nodes, with inputs and the ranges of their bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Feeds = Mapping[str, np.ndarray]
+
+
+class Deciding(NamedTuple):
+    """A model as text, feeds that it takes, and options of its bundle."""
+
+    text: str
+    feeds: Sequence[Feeds]
+    options: Mapping[str, Any] = {}
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+def number(value: int) -> np.ndarray:
+    return np.array(value, np.int64)
+
+
+def flag(*, value: bool) -> np.ndarray:
+    return np.array(value)
+
+
+DECIDING = {
+    "If on an input in a Loop": Deciding(
+        """g (float[4] x, bool c, int64 k) => (float[4] y, float[k, 4] rows) {
+            y, rows = Loop(k, , x) < body = b (int64 i, bool go, float[4] v) => (bool on, float[4] w, float[4] r) {
+                on = Identity(go)  w = If(c) < then_branch = t () => (float[4] p) { p = Add(v, x) },
+                                               else_branch = e () => (float[4] q) { q = Mul(v, x) } >
+                r = Neg(w) } > }""",
+        [{"x": floats(4), "c": flag(value=taken), "k": number(k)} for taken, k in ((True, 3), (False, 5))],
+        {"ranges": {"k": (0, 9)}},
+    ),
+    "If on what a Loop carries": Deciding(
+        """g (float[4] x, int64 k) => (float[4] y) <float one = {1.0}> {
+            y = Loop(k, , x) < body = b (int64 i, bool go, float[4] v) => (bool on, float[4] w) {
+                on = Identity(go)  s = ReduceSum<keepdims = 0>(v)  c = Greater(s, one)
+                w = If(c) < then_branch = t () => (float[4] p) { p = Sub(v, x) },
+                            else_branch = e () => (float[4] q) { q = Add(v, x) } > } > }""",
+        [{"x": floats(4, seed=3), "k": number(k)} for k in (3, 7)],
+        {"ranges": {"k": (0, 9)}},
+    ),
+    "a Loop as long as the iteration around it": Deciding(
+        """g (float[4] x, int64 k) => (float[4] y) {
+            y = Loop(k, , x) < body = b (int64 i, bool go, float[4] v) => (bool on, float[4] w) {
+                on = Identity(go)
+                w = Loop(i, , v) < body = c (int64 j, bool yes, float[4] p) => (bool still, float[4] q) {
+                    still = Identity(yes)  q = Add(p, x) } > } > }""",
+        [{"x": floats(4), "k": number(k)} for k in (3, 4)],
+        {"ranges": {"k": (0, 9)}},
+    ),
+    "counts in a Loop": Deciding(
+        """g (float[8] x, int64 k) => (float[8] y, float[k] sums) <float zero = {0}> {
+            y, sums = Loop(k, , x) < body = b (int64 i, bool go, float[8] v) => (bool on, float[8] w, float s) {
+                on = Identity(go)  above = Greater(v, zero)  places = NonZero(above)  turned = Transpose(places)
+                some = GatherND(v, turned)  s = ReduceSum<keepdims = 0>(some)  w = Neg(v) } > }""",
+        [{"x": floats(8), "k": number(k)} for k in (3, 1)],
+        {"ranges": {"k": (0, 9)}},
+    ),
+    "Ifs in an If": Deciding(
+        """g (float[4] x, bool c, bool d) => (float[4] y, float[n] z) {
+            y, z = If(c) <
+                then_branch = t () => (float[4] r, float[p] s) {
+                    r = If(d) < then_branch = f () => (float[4] u) { u = Exp(x) },
+                                else_branch = h () => (float[4] v) { a = Abs(x)  v = Neg(a) } >
+                    s = Concat<axis = 0>(r, x) },
+                else_branch = e () => (float[4] r, float[q] s) { r = Identity(x)  s = Identity(x) } > }""",
+        [{"x": floats(4), "c": flag(value=c), "d": flag(value=d)} for c in (True, False) for d in (True, False)],
+    ),
+    "two selections by one mask": Deciding(
+        """g (float[8] x, float[8] z) => (float[n] y) <float zero = {0}> {
+            above = Greater(x, zero)  a = Compress<axis = 0>(x, above)  first = Exp(a)
+            b = Compress<axis = 0>(z, above)  y = Add(first, b) }""",
+        [{"x": floats(8, seed=seed), "z": floats(8)} for seed in (1, 2)],
+    ),
+    "a number of elements that is not 0": Deciding(
+        """g (float[20] x) => (float[n] y, int64[n] first, int64[20] inverse, int64[n] counts) {
+            y, first, inverse, counts = Unique<sorted = 1>(x) }""",
+        [{"x": np.round(floats(20))}, {"x": np.zeros(20, np.float32)}],
+    ),
+    "sizes that are fed": Deciding(
+        """g (float[1, 1, 4, 4] x, int64[4] sizes) => (float[a, b, c, d] y) {
+            y = Resize<mode = "linear">(x, , , sizes) }""",
+        [{"x": floats(1, 1, 4, 4), "sizes": ints(1, 1, *rest)} for rest in ((8, 6), (3, 4))],
+        {"ranges": {"a": (1, 1), "b": (1, 1), "c": (1, 16), "d": (1, 16)}},
+    ),
+    "an axis": Deciding(
+        "g (float[4, 5] x, int64 axis) => (float[4, 5] y) { y = CumSum(x, axis) }",
+        [{"x": floats(4, 5), "axis": number(axis)} for axis in (0, 1)],
+        {"ranges": {"axis": (0, 1)}},
+    ),
+    "an axis less in the result": Deciding(
+        "g (float[4, 5] x, int64[1] axis) => (float[n] y) { y = ReduceSum<keepdims = 0>(x, axis) }",
+        [{"x": floats(4, 5), "axis": ints(axis)} for axis in (0, 1)],
+        {"ranges": {"axis": (0, 1)}},
+    ),
+    "shapes of which few fit": Deciding(
+        "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
+        [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],
+        {"ranges": {"shape[0]": (2, 4), "shape[1]": (3, 6)}},
+    ),
+}  # fmt: skip
