@@ -7,7 +7,7 @@ of its cache may end elsewhere, and a run of tokens whose keys and values are th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,15 +106,16 @@ class BatchDecoder:
                 hint="pass max_new_tokens, or prompts of about one length",
             )
 
-    def generate(self, samplings: Sequence[Sampling], processors: Sequence[LogitsProcessor] = ()) -> None:
-        """Take tokens until every row has ended."""
+    def generate(self, samplings: Sequence[Sampling], processors: Sequence[LogitsProcessor] = ()) -> Iterator[None]:
+        """Take tokens until every row has ended; yield behind each run."""
         rows = self._rows
         self._choices = TokenChoices(self._logits, self._on_device, samplings, processors, [row.ids for row in rows])
-        self._read_prompts()
+        yield from self._read_prompts()
         while not all(row.ended_by for row in rows):
             # a row that has ended computes its last token again and again
             self._run([row.ids[-1:] for row in rows], [0] * len(rows), self._positions())
             self._take([not row.ended_by for row in rows])
+            yield
 
     def _on_device(self) -> DeviceChoice:
         session = open_choice(self._decoder.folder, self._logits, self._plan_cache)
@@ -127,7 +128,7 @@ class BatchDecoder:
             return [len(row.ids) for row in self._rows]
         return [self._cache.capacity + 1 - left for left in self._left]
 
-    def _read_prompts(self) -> None:
+    def _read_prompts(self) -> Iterator[None]:
         prompts = [row.ids[:1] * left + row.ids for row, left in zip(self._rows, self._left)]
         lengths, done = [len(ids) for ids in prompts], 0
         while done < max(lengths):
@@ -144,6 +145,7 @@ class BatchDecoder:
                 self._run(ids, last, [end - left for left in self._left])
             self._take([done < length <= end for length in lengths])
             done = end
+            yield
 
     def _run(self, ids: Sequence[Sequence[int]], last: Sequence[int], ends: Sequence[int]) -> None:
         small = {IDS: np.array(ids), ENDS: np.array(ends)}
@@ -159,6 +161,11 @@ class BatchDecoder:
         greatest = [int(token) for token in self._token.numpy()[:, 0]]
         for row, token in self._choices.next([each.ids for each in self._rows], greatest, chosen).items():
             self._rows[row].take(token)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the caches on the device."""
+        return self._cache.nbytes
 
     def close(self) -> None:
         """Free the memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..runtime.device.device import Device
 from ..runtime.memory.tensor import Tensor
@@ -70,6 +70,22 @@ class KeyValueCache:
         copy_rows([(tensor, other.encoded[name]) for name, tensor in self.encoded.items()], axis=0)
         return other
 
+    def part(self, first: int, count: int) -> KeyValueCache:
+        """Return ``count`` texts of the batch as a cache in this one's memory, which ends when this one grows.
+
+        The cache is one in place, so that a text's bytes are a multiple of what devices align bindings to.
+        """
+        other = object.__new__(KeyValueCache)
+        other._layout = {name: (count, *sizes[1:]) for name, sizes in self._layout.items()}
+        other._device, other._in_place = self._device, self._in_place
+        other.capacity, other.encoded = self.capacity, {}
+        other.tensors = {}
+        for name, tensor in self.tensors.items():
+            begin = first * (tensor.nbytes // tensor.shape[0])
+            shape = (count, *tensor.shape[1:])
+            other.tensors[name] = Tensor.from_gpu_buffer(tensor.gpu_buffer, tensor.element_type, shape, begin)
+        return other
+
     def add_encoded(self, tensors: Mapping[str, Tensor]) -> None:
         """Take results of an encoder, those of other names besides."""
         for name, tensor in tensors.items():
@@ -96,3 +112,9 @@ class KeyValueCache:
         """Free the memory."""
         self._free_rows()
         self.forget_encoded()
+
+
+def common_prefix(had: Sequence[int], ids: Sequence[int]) -> int:
+    """Return how many tokens both begin with, without the last of ``ids``, whose logits are wanted."""
+    most = min(len(had), len(ids) - 1)
+    return next((place for place in range(most) if had[place] != ids[place]), most)

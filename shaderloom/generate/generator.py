@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,13 +16,17 @@ from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
 from .batch import BatchDecoder, BatchRow, unpadded
+from .cache import common_prefix
 from .chat_template import ChatTemplate, Message
 from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
 from .decoder import CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
+from .groups import GroupBatch
 from .model_source import open_choice
 from .sampling import Sampling
+from .scheduler import Scheduler, TextRequest
+from .slots import SlotBatch
 from .text import StopTexts, TextStream, Tokenizer
 
 if TYPE_CHECKING:
@@ -246,24 +250,59 @@ class Generator:
         They have a cache of their own, whose memory is freed behind them.  Raises :class:`UnsupportedError` for a
         decoder with an encoder, and for prompts of unequal length if the model takes no padding.
         """
-        decoder, folder = self._shared.decoder, self._shared.folder
-        if isinstance(decoder, EncodedDecoder):
-            raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
-        if folder.is_bundle:
-            raise UnsupportedError("a bundle has plans for one text", hint="generate the answers one after another")
+        decoder, ends = self._plain_decoder(), self._shared.folder.ends
         texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
         samplings = [Sampling(seed=each, **sampling) for each in _seeds(seed, len(texts))]
         rows = []
         for ids in texts:
-            words = TextStream(self._shared.tokenizer, ids) if folder.has_tokenizer else None
-            rows.append(BatchRow(ids, self._checked_count(ids, max_new_tokens), folder.ends, words, StopTexts(stop)))
+            count = self._checked_count(ids, max_new_tokens)
+            rows.append(BatchRow(ids, count, ends, self._words(ids), StopTexts(stop)))
         if rows:
             batch = BatchDecoder(decoder, rows, self._shared.cache)
             try:
-                batch.generate(samplings, processors)
+                for _ in batch.generate(samplings, processors):
+                    pass
             finally:
                 batch.close()
         return [_finished(row, chosen.seed) for row, chosen in zip(rows, samplings)]
+
+    def scheduler(self, *, slots: int = 8, queue: int = 64) -> Scheduler:
+        """Return what generates up to ``slots`` texts at once, while up to ``queue`` wait, in a thread of its own.
+
+        Close it before the generator.  Until then the generator is for :meth:`encode` and :meth:`request` alone.
+        Raises :class:`UnsupportedError` for a decoder behind an encoder, and for a bundle.
+        """
+        decoder, cache = self._plain_decoder(), self._shared.cache
+        batch = SlotBatch(decoder, slots, cache) if decoder.form.in_place else GroupBatch(decoder, slots, cache)
+        return Scheduler(batch, queue)
+
+    def request(
+        self,
+        prompt: Prompt,
+        changed: Callable[[], None],
+        *,
+        max_new_tokens: int | None = None,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        **sampling: Any,
+    ) -> TextRequest:
+        """Return a request for :meth:`scheduler`, of the arguments of :meth:`generate`; see :class:`.TextRequest`."""
+        chosen = Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling)
+        ids = self.encode(prompt)
+        count, ends = self._checked_count(ids, max_new_tokens), self._shared.folder.ends
+        return TextRequest(ids, count, ends, self._words(ids), StopTexts(stop), chosen, changed)
+
+    def _plain_decoder(self) -> CachedDecoder:
+        decoder = self._shared.decoder
+        if isinstance(decoder, EncodedDecoder):
+            raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
+        if self._shared.folder.is_bundle:
+            raise UnsupportedError("a bundle has plans for one text", hint="generate the answers one after another")
+        return decoder
+
+    def _words(self, ids: Sequence[int]) -> TextStream | None:
+        shared = self._shared
+        return TextStream(shared.tokenizer, ids) if shared.folder.has_tokenizer else None
 
     def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
         """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
@@ -315,11 +354,11 @@ class Generator:
     ) -> Pieces:
         shared = self._shared
         choices = TokenChoices(shared.decoder.logits, shared.choice, [sampling], processors, [ids])
-        words = TextStream(shared.tokenizer, ids) if shared.folder.has_tokenizer else None
+        words = self._words(ids)
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)
-        statistics.reused_tokens = _shared_prefix(self._ids, ids)
+        statistics.reused_tokens = common_prefix(self._ids, ids)
         self.rewind(statistics.reused_tokens)
         text = list(ids)
         while True:
@@ -411,9 +450,3 @@ def _finished(row: BatchRow, seed: int) -> Generation:
     for _ in generation:
         pass
     return generation
-
-
-def _shared_prefix(had: Sequence[int], ids: Sequence[int]) -> int:
-    """Return how many tokens both begin with, without the last of ``ids``, whose logits are wanted."""
-    most = min(len(had), len(ids) - 1)
-    return next((place for place in range(most) if had[place] != ids[place]), most)

@@ -1,11 +1,12 @@
 """Decoders whose runs return longer caches, in a folder as optimum writes them.
 
-Covers: shaderloom/generate/decoder, shaderloom/generate/cache.
+Covers: shaderloom/generate/decoder, shaderloom/generate/cache, shaderloom/generate/groups.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import pytest
 
 from shaderloom import Generator
 from shaderloom.runtime.plan.errors import InputError, ModelError, UnsupportedError
+
+from ...support.patience import PATIENCE
 
 TOKENS, SIZE, END = 60, 8, 1
 #: One head of attention; scores of later keys and of masked ones are low
@@ -199,3 +202,22 @@ def test_caches_that_no_output_continues(optimum_folder: Path, tmp_path: Path, d
     with pytest.raises(ModelError) as caught:
         Generator(tmp_path, device=device, cache=False)
     assert caught.value.tensor == "past_key_values.0.key"
+
+
+def test_requests_are_answered_in_groups(optimum_folder: Path, device: Any):
+    """Prompts of equal and of unequal length, padded on the left; one is cancelled, and no cache is left."""
+    prompts = [drawn(length) for length in (3, 3, 1, 20, 7, 290)]
+    with Generator(optimum_folder, device=device, cache=False) as generator:
+        scheduler = generator.scheduler(slots=3, queue=9)
+        done = [threading.Event() for _ in prompts]
+        asked = [generator.request(ids, event.set, max_new_tokens=8) for ids, event in zip(prompts, done)]
+        scheduler.submit(asked)
+        scheduler.cancel(asked[1])
+        for place, request in enumerate(asked):
+            while place != 1 and not request.is_done:
+                assert done[place].wait(PATIENCE)
+                done[place].clear()
+            assert request.error is None
+            assert place == 1 or request.tokens == reference(prompts[place], 8)
+        assert (scheduler.nbytes, scheduler.active, scheduler.waiting) == (0, 0, 0)
+        scheduler.close()
