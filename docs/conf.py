@@ -55,6 +55,7 @@ NAVIGATION = {
             "docs/guide/precision",
             "docs/guide/logits",
             "docs/guide/generation",
+            "docs/guide/serving",
             "docs/guide/tuning",
             "docs/guide/logging",
             "docs/guide/production",

@@ -17,6 +17,8 @@ FOLDERS = ("compiler", "runtime", "shaderloom", "tools", "bench", "examples")
 FILLERS = frozenset("found where kept made given known told".split())
 #: Those that are refused as parts of names, too: ``where`` is an operator, and what is known while compiling is a term
 PARTS = FILLERS - {"where", "known"}
+#: Methods whose names are those of a base class of Python's
+INHERITED = frozenset({"connection_made"})
 
 #: What declares names in JavaScript: variables, destructured ones included, and the parameters of functions
 DECLARATION = re.compile(
@@ -45,7 +47,7 @@ def _declared(node: ast.AST) -> list[str]:
 
 def _is_filler(name: str) -> bool:
     plain = name.strip("_").lower()
-    return plain in FILLERS or not PARTS.isdisjoint(plain.split("_"))
+    return plain in FILLERS or (name not in INHERITED and not PARTS.isdisjoint(plain.split("_")))
 
 
 def _javascript_names(text: str) -> Iterator[str]:

@@ -1,40 +1,75 @@
-"""``shaderloom serve``: run bundles in a browser on this machine."""
+"""``shaderloom serve``: bundles in a browser on this machine, and models over HTTP."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..runtime.plan.errors import InputError
 from .command import as_command
 from .common import count_text
+from .generation import FolderOptions
+from .serving import ApiName, ServingOptions, serve_api
 from .terminal import echo
 
 
 @as_command
 def command(
-    bundles: Annotated[list[Path], typer.Argument(metavar="BUNDLE...", help="Shader bundles: folders or zips.")],
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 8000,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="BUNDLE...|FOLDER",
+            help="Shader bundles, folders or zips; with --api openai the folder of a decoder.",
+        ),
+    ],
+    api: Annotated[
+        ApiName | None, typer.Option("--api", help="Answer requests of programs instead of showing a page.")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the default browser.")] = False,
+    *,
+    serving: ServingOptions,
+    opening: FolderOptions,
 ) -> None:
-    """Serve bundles on this machine with a page that runs them.
+    """Serve bundles on this machine with a page that runs them, or a model over HTTP.
 
     The page runs a bundle's sample and compares, times runs and kernels, shows the steps of programs and the shaders,
     accepts pictures for image models, and has the code of a page that uses the bundle. It is served on 127.0.0.1 and
-    contacts no other host. Ctrl-C ends it.
+    contacts no other host.
+
+    [bold]--api openai[/bold] speaks what clients of OpenAI's expect: /v1/models, /v1/chat/completions and
+    /v1/completions, streamed or whole. Requests are answered together, and join and leave between tokens.
+    /health says whether the server lives, /metrics has numbers in the form of Prometheus.
+
+    Ctrl-C ends it; a second one does not wait for answers.
 
     [bold]Examples[/bold]
 
       shaderloom serve squeezenet.shaderbundle --port 8000
 
       shaderloom serve encoder.shaderbundle decoder.shaderbundle
+
+      shaderloom serve smollm2 --api openai --slots 8 --queue 64
+
+      curl http://127.0.0.1:8000/v1/chat/completions -d
+      '{"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]}'
     """
+    if api is not None:
+        if len(models) > 1 or open_browser:
+            raise InputError("--api serves one model, without a page", hint="name one; leave --open out")
+        serve_api(api, models[0], port, serving, opening)
+    elif (serving, opening) != (ServingOptions(), FolderOptions()):
+        raise InputError("bundles are served with --port and --open alone", hint="--api openai has the other options")
+    else:
+        _serve_page(models, port, open_browser)
+
+
+def _serve_page(bundles: Sequence[Path], port: int, open_browser: bool) -> None:
     from ..runtime.bundle.files import open_files
     from ..runtime.bundle.reader import Bundle
     from ..serve.files import bundle_list, bundle_resources, page_resources, runner_resources
