@@ -9,13 +9,15 @@ from math import ceil
 from ...runtime.plan.record import record
 from ..ops.internal.packed_weights import MOST_ROWS
 from ..symbolic.lanes import LANES
-from ..target import Target, WorkgroupCosts
+from ..target import Target, ThreadCosts, WorkgroupCosts
 from .gemm_tiles import Problem
 
 #: Rows up to which rounding the activations costs less than it saves
 _INTEGER_ROWS = 2
 #: Threads whose loads keep a multiprocessor busy
 _BUSY_THREADS = 1536
+#: Where threads share nothing: what a row's activations cost a thread, in the cost of the words of a vector of columns
+_ACTIVATIONS = 0.3
 #: Tiles (columns, parts, unroll) besides the rule's
 _OTHERS = ((1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32, 2), (1, 32, 2), (1, 32, 1))
 
@@ -78,7 +80,7 @@ def ranked(
     if target.uses_workgroup_memory:
         tiles = list(_workgroup_tiles(rows, vectors, units, target))
     else:
-        tiles = list(_thread_tiles(rows, depth, target))
+        tiles = _thread_tiles(rows, vectors, depth, target)
     shared = (replace(tile, columns=products * max(tile.columns // products, 1)) for tile in tiles)
     fitting = [tile for tile in dict.fromkeys(shared) if _fits(tile, vectors, target)]
     if integers and rows <= _INTEGER_ROWS:
@@ -106,11 +108,21 @@ def _workgroup_tiles(rows: int, vectors: int, units: int, target: Target) -> Ite
             yield PackedTile(rows, columns, 1, other, unroll=unroll)
 
 
-def _thread_tiles(rows: int, depth: int, target: Target) -> Iterator[PackedTile]:
-    """Yield tiles for software drivers: threads share nothing."""
-    for columns in (4, 2, 1, 8):
-        if rows * columns <= 16:
-            yield PackedTile(rows, columns, target.group_threads, 1, depth=depth)
+def _thread_tiles(rows: int, vectors: int, depth: int, target: Target) -> list[PackedTile]:
+    """Return tiles for software drivers, where threads share nothing.
+
+    More columns share the loads of activations; fewer make more workgroups, of which each core gets as many.  Threads
+    with more than four vectors take too long to compile to be preferred.
+    """
+    costs = target.costs
+    assert isinstance(costs, ThreadCosts)
+
+    def cost(columns: int) -> tuple[bool, float]:
+        turns = ceil(ceil(vectors / (columns * target.group_threads)) / costs.cores)
+        return columns > 4, turns * (columns + _ACTIVATIONS * rows)
+
+    columns = sorted((4, 2, 1, 8), key=cost)
+    return [PackedTile(rows, each, target.group_threads, 1, depth=depth) for each in columns if rows * each <= 16]
 
 
 def _fits(tile: PackedTile, vectors: int, target: Target) -> bool:

@@ -101,8 +101,8 @@ def _configuration(
 def share(target: Target, rows: int, columns: int, columns_are_contiguous: bool) -> tuple[int, int]:
     """Return the rows that a workgroup covers, and the threads that share one of them (a power of two)."""
     widest = _power_of_two_above(rows)
-    if not target.has_cheap_barriers:  # only where there are too few rows for all cores
-        return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 64)
+    if not target.has_cheap_barriers:  # few rows: two groups of threads that run together, as barriers separate groups
+        return (min(16, widest), 1) if rows >= 16 or columns < 64 else (1, 2 * target.group_threads)
     # neighbouring threads take neighbouring rows where those are neighbours in memory
     row_count = 1 if columns_are_contiguous else min(32, widest)
     while row_count > 1 and rows < row_count * target.busy_workgroups and columns * row_count > 256 * _FEW_STEPS:

@@ -424,6 +424,14 @@ def test_offered_tiles_keep_to_the_limits():
             assert -(-n // (4 * tile.columns * tile.across)) <= target.limit("max-compute-workgroups-per-dimension")
 
 
+@pytest.mark.parametrize(("n", "columns"), [(576, 2), (960, 4), (49152, 4), (32, 1)])
+def test_columns_for_two_cores(n, columns):
+    """A thread of a software driver has as many vectors as leave both cores like work: 576 columns are 9 workgroups."""
+    target = target_of(DeviceProfile(kind="cpu", driver="lavapipe"))
+    assert target.group_threads == 8
+    assert packed_tiles.ranked(Problem(1, n, 576), 72, 4, target)[0] == PackedTile(1, columns, 8, 1, depth=4)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "across", "parts"), [(9, 1, 1, 32), (1, 9, 1, 32), (1, 1, 1, 48), (1, 1, 2, 256)]
 )
