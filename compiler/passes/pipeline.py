@@ -107,12 +107,7 @@ def _byte_products(graph: Graph, compilation: Compilation) -> int:
 
 
 def _winograd(graph: Graph, compilation: Compilation) -> int:
-    """Transform 3x3 convolutions; return the number of rewrites.
-
-    Half precision goes without: it has too few bits for transformed tiles.
-    """
-    if compilation.options.precision != FLOAT32.name:
-        return 0
+    """Transform 3x3 convolutions; return the number of rewrites."""
     return apply_rules(graph, (winograd_rule(compilation),), compilation)
 
 

@@ -191,3 +191,15 @@ def test_weights_of_all_sizes_are_made_by_one_product():
     makers = {call.kernel for weight in plan.weights for call in weight.calls}
     (maker,) = [kernel for kernel in products if kernel.key in makers]
     assert dict(maker.config) == {"rows": 2, "columns": 4, "subgroup": 8}
+
+
+@pytest.mark.parametrize("outputs", TILE_OUTPUTS)
+def test_halves(device, monkeypatch, outputs):
+    """With half storage the transformed weight is stored so; tiles and their products are not."""
+    monkeypatch.setattr(winograd_pass, "tile_outputs", lambda problem, profile: outputs)
+    model, feeds = convolution((1, 64, 17, 15), 64, pads=[1, 1, 1, 1]), {"x": random(1, 64, 17, 15)}
+    plan, whole = (compile_for(model, feeds, device.profile, precision=each) for each in ("float16", "float32"))
+    assert len(plan.calls) == len(whole.calls) == 3
+    assert 2 * plan.notes.memory.weight_bytes == whole.notes.memory.weight_bytes
+    (found,), (expected,) = run_plan(device, plan, model, feeds), reference(model, feeds)
+    assert np.abs(found - expected).max() <= 2e-3 * np.abs(expected).max()

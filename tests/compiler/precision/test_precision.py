@@ -83,7 +83,7 @@ def test_models_in_half_precision(name: str, device) -> None:
 
 def full_plan(path: object, feeds: dict[str, np.ndarray], profile: DeviceProfile) -> Plan:
     """The plan of the same model in float32."""
-    model = Model(path, cache=False, options={"disabled_passes": ["winograd"]})  # as in half precision
+    model = Model(path, cache=False)
     shapes = {name: array.shape for name, array in feeds.items()}
     try:
         return model.compile(shape_key(model.header, shapes, {}), shapes, profile).plan
