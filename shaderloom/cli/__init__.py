@@ -24,6 +24,7 @@ from . import (
     devices,
     generate,
     inspect,
+    map,
     profile,
     repro,
     run,
@@ -76,6 +77,7 @@ def root(
 
 
 app.command("run")(run.command)
+app.command("map")(map.command)
 app.command("inspect")(inspect.command)
 app.command("profile")(profile.command)
 app.command("tune")(tune.command)

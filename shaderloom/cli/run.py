@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,14 +91,10 @@ def _time_runs(
 
 
 def _save(path: Path, results: dict[str, np.ndarray]) -> None:
-    import numpy as np
+    from ..mapping.npz import write_arrays
 
     try:
-        # Not np.savez: an output may have the name of one of its parameters.
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
+        write_arrays(path, results)
     except OSError as error:
         raise unwritable(path, error) from error
 

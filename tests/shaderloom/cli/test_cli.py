@@ -429,6 +429,7 @@ OF_THEIR_OWN = {
     ("--shape", "compile"): "an input that is named again starts the next shape key",
     ("--input", "compile"): "nothing random: samples are kept",
     ("--output", "convert"): "a folder",
+    ("--output", "map"): "a folder that may be there",
     ("--seed", "generate"): "of draws, another one each time",
     ("--seed", "chat"): "of draws, another one each time",
 }

@@ -1,0 +1,81 @@
+"""Files of results: Parquet with a column for each output, or arrays of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+
+from ..runtime.plan.errors import InputError, UnsupportedError
+from .npz import write_arrays
+
+#: One row: what it carries, and the outputs or the error
+Result = tuple[dict[str, Any], list[np.ndarray] | Exception]
+
+
+def write_npz(file: IO[bytes], names: Sequence[str], results: Sequence[Result]) -> None:
+    """Write the outputs, stacked, and what the rows carry.  Raises :class:`InputError` for rows of unequal shapes."""
+    arrays: dict[str, Any] = {}
+    for key in results[0][0] if results else ():
+        arrays[key] = np.array([carried[key] for carried, _ in results])
+    for position, name in enumerate(names):
+        rows = [outputs[position] for _, outputs in results if not isinstance(outputs, Exception)]
+        try:
+            arrays[name] = np.concatenate(rows)
+        except ValueError as error:
+            raise InputError(
+                f"rows of the output differ in shape: {error}", tensor=name, hint="--format parquet"
+            ) from None
+    write_arrays(file, arrays)
+
+
+def write_parquet(file: IO[bytes], names: Sequence[str], results: Sequence[Result], *, has_errors: bool) -> None:
+    """Write a column for all that rows carry and for each output, whose rows are numbers or flat lists.
+
+    With ``has_errors`` there is a column ``error``; outputs of a row with an error are null.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UnsupportedError(
+            "Parquet needs pyarrow", hint="pip install 'shaderloom[data]', or --format npz"
+        ) from error
+    columns: dict[str, Any] = {}
+    for key in results[0][0] if results else ():
+        columns[key] = pyarrow.array([carried[key] for carried, _ in results])
+    shapes: dict[str, Any] = {}
+    for position, name in enumerate(names):
+        rows = [None if isinstance(outputs, Exception) else outputs[position] for _, outputs in results]
+        columns[name], shapes[name] = _column(pyarrow, rows)
+    if has_errors:
+        texts = [str(outputs) if isinstance(outputs, Exception) else None for _, outputs in results]
+        columns["error"] = pyarrow.array(texts, pyarrow.string())
+    fields = [
+        pyarrow.field(name, column.type, metadata={"shape": shapes[name]} if shapes.get(name) else None)
+        for name, column in columns.items()
+    ]
+    parquet.write_table(pyarrow.table(list(columns.values()), pyarrow.schema(fields)), file)
+
+
+def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:
+    """Return the rows of an output as a column, and the shape of a row if it is the same for all."""
+    present = [row for row in rows if row is not None]
+    shapes = {row.shape[1:] for row in present}
+    if not present:
+        return pyarrow.nulls(len(rows)), ""
+    dtype = pyarrow.from_numpy_dtype(_stored(present[0]).dtype)
+    shape = ",".join(map(str, next(iter(shapes)))) if len(shapes) == 1 else ""
+    if all(row.size == 1 for row in present) and shapes == {()}:
+        return pyarrow.array([None if row is None else _stored(row).reshape(-1)[0] for row in rows], dtype), shape
+    if len(present) == len(rows) and len(shapes) == 1:
+        flat = pyarrow.array(np.concatenate([_stored(row).reshape(-1) for row in present]), dtype)
+        return pyarrow.FixedSizeListArray.from_arrays(flat, present[0].size), shape
+    lists = [None if row is None else _stored(row).reshape(-1) for row in rows]
+    return pyarrow.array(lists, pyarrow.list_(dtype)), shape
+
+
+def _stored(row: np.ndarray) -> np.ndarray:
+    """Return the elements in a type that Arrow has."""
+    return row.astype(np.float32) if row.dtype.kind not in "biuf" else row

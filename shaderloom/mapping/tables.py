@@ -1,0 +1,114 @@
+"""Rows of tables: Parquet files, and those of Arrow."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..runtime.plan.errors import InputError, UnsupportedError
+from .columns import RowInput, parse_columns
+from .pictures import PictureForm
+from .sources import Feeds, Row, RowSource, guarded
+
+#: Rows of a table that are decoded at once
+_ROWS = 256
+
+
+class TableSource(RowSource):
+    """A table; columns have numbers, lists of them, or encoded pictures."""
+
+    def __init__(
+        self,
+        path: Path,
+        inputs: Mapping[str, RowInput],
+        columns: Mapping[str, str],
+        carried: Sequence[str],
+        form: PictureForm | None,
+    ) -> None:
+        super().__init__(path, inputs)
+        self._form = form
+        self._file, names, self._counts = _open_table(path)
+        self._columns = parse_columns(columns, names, inputs)
+        for column in carried:
+            if column not in names:
+                raise InputError(f"'{path}' has no column '{column}'", hint=f"it has {', '.join(names)}")
+        self._carried = list(carried)
+
+    def __len__(self) -> int:
+        return sum(self._counts)
+
+    def rows(self, start: int, stop: int) -> Iterator[Row]:
+        for first, batch in self._batches(start, stop):
+            columns = {name: batch.column(name) for name in {*self._columns.values(), *self._carried}}
+            for offset in range(max(start - first, 0), min(stop - first, batch.num_rows)):
+                row = first + offset
+                carried = {column: columns[column][offset].as_py() for column in self._carried}
+                values = {name: columns[column][offset] for name, column in self._columns.items()}
+                yield {"file": str(self.path), "row": row, **carried}, guarded(partial(self._feeds, row, values))
+
+    def _batches(self, start: int, stop: int) -> Iterator[tuple[int, Any]]:
+        """Yield record batches that have rows ``start`` to ``stop``, each with the number of its first row."""
+        names = list(dict.fromkeys([*self._columns.values(), *self._carried]))
+        first = 0
+        for group, count in enumerate(self._counts):
+            if first < stop and start < first + count:
+                begin = first
+                for batch in _batches_of(self._file, group, names):
+                    if begin < stop and start < begin + batch.num_rows:
+                        yield begin, batch
+                    begin += batch.num_rows
+            first += count
+
+    def _feeds(self, row: int, values: Mapping[str, Any]) -> Feeds:
+        source = f"row {row} of '{self.path}'"
+        feeds = {}
+        for name, value in values.items():
+            content = _elements(value)
+            if isinstance(content, bytes) and self._form is not None:
+                feeds[name] = self._form.array(io.BytesIO(content), self.inputs[name], source)
+            else:
+                feeds[name] = self.inputs[name].array(content, source)
+        return feeds
+
+
+def _elements(value: Any) -> Any:
+    """Return a number, the elements of a list, flat, or bytes."""
+    values = getattr(value, "values", None)
+    if values is None:
+        return value.as_py()
+    while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
+        values = values.flatten()
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _open_table(path: Path) -> tuple[Any, list[str], list[int]]:
+    """Return an open file, the names of its columns, and the numbers of rows of its parts."""
+    try:
+        from pyarrow import ArrowException, ipc, memory_map, parquet
+    except ImportError as error:
+        raise UnsupportedError("tables need pyarrow", hint="pip install 'shaderloom[data]'") from error
+    try:
+        if path.suffix.lower() == ".parquet":
+            file = parquet.ParquetFile(path)
+            counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            return file, list(file.schema_arrow.names), counts
+        stream = ipc.open_file(memory_map(str(path)))
+        return (
+            stream,
+            list(stream.schema.names),
+            [stream.get_batch(i).num_rows for i in range(stream.num_record_batches)],
+        )
+    except (OSError, ValueError, ArrowException) as error:
+        raise InputError(
+            f"'{path}' cannot be read: {error}", hint="write it as Parquet, or as a file of Arrow"
+        ) from None
+
+
+def _batches_of(file: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
+    if hasattr(file, "iter_batches"):
+        yield from file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=list(names))
+    else:
+        yield file.get_batch(group)
