@@ -59,7 +59,8 @@ globalThis.start = async (feeds) => {
   run = await open(arrays);
   opened = performance.now();
   const outputs = await run();
-  return { outputs, first_ms: performance.now() };
+  const loading = tasks.filter(({ startTime }) => startTime < opened).map(({ duration }) => duration);
+  return { outputs, first_ms: performance.now(), longest_loading_task_ms: Math.max(0, ...loading) };
 };
 globalThis.repeat = async () => {
   for (let count = 0; count < 3; count++) await run();

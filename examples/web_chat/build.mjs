@@ -12,8 +12,9 @@ const { build } = createRequire(join(tools, "package.json"))("esbuild");
 
 await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
+const workers = ["checking_worker.js", "hashing_worker.js"].map((name) => join(web, "shaderloom", name));
 await build({
-  entryPoints: [join(page, "app.js"), join(page, "words_worker.js"), join(web, "shaderloom", "checking_worker.js")],
+  entryPoints: [join(page, "app.js"), join(page, "words_worker.js"), ...workers],
   outdir: folder, entryNames: "[name]", bundle: true, splitting: true, format: "esm", target: "es2022", minify: true,
   alias: { "@shaderloom/runtime": join(web, "shaderloom.js"), "@shaderloom/runtime/generate": join(web, "generate.js") },
   nodePaths: [join(tools, "node_modules")], legalComments: "eof", logLevel: "warning",

@@ -18,14 +18,24 @@ const form = (options) => build({
   entryPoints: [entry], bundle: true, target: "es2022", banner: BANNER, logLevel: "warning", ...options,
 });
 
+/** Leaves types and descriptions out, which esbuild keeps of classes alone: the package's declarations have them.
+ *  @type {import("esbuild").Plugin} */
+const plain = {
+  name: "plain",
+  setup: ({ onLoad }) => onLoad({ filter: /\.js$/ }, async ({ path }) => {
+    return { contents: (await readFile(path, "utf8")).replace(/^[ \t]*\/\*\*(?:(?!\*\/).)*\*\/[ \t]*\n/gms, "") };
+  }),
+};
+
 await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
-const worker = join(web, "shaderloom", "checking_worker.js"); // beside each form, which starts it for large files
+// Beside each form, which starts them for large files.
+const workers = ["checking_worker.js", "hashing_worker.js"].map((name) => join(web, "shaderloom", name));
 await Promise.all([
   // For bundlers: what a page may never need, such as programs and profiles, is in chunks of its own.
   form({
-    entryPoints: [entry, generation, worker], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
-    format: "esm", splitting: true,
+    entryPoints: [entry, generation, ...workers], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
+    format: "esm", splitting: true, plugins: [plain],
   }),
   // For pages without a build: one file, as a module or with the global `shaderloom`.
   form({ outfile: join(folder, "shaderloom.min.js"), format: "esm", minify: true, sourcemap: true }),
@@ -34,7 +44,7 @@ await Promise.all([
     banner: { js: `${BANNER.js}\nvar shaderloomScript = globalThis.document?.currentScript?.src ?? globalThis.location?.href;` },
     define: { "import.meta.url": "shaderloomScript" },
   }),
-  form({ entryPoints: [worker], outfile: join(folder, "checking_worker.js"), format: "esm", minify: true }),
+  form({ entryPoints: workers, outdir: folder, format: "esm", minify: true }),
 ]);
 
 const version = /__version__ = "(.+)"/.exec(await readFile(join(repository, "shaderloom", "version.py"), "utf8"))?.[1];

@@ -1,6 +1,9 @@
 // Files of bundles in the browser's storage: loaded where a page asks for it.
 
+/** @import { Manifest } from "../shaderloom.js" */
+
 import { messageOf, ShaderloomError } from "./errors.js";
+import { CHUNK } from "./manifest_relations.js";
 import { sha256 } from "./sources.js";
 
 /** The cache of a page's origin, of which every entry is a chunk of a file under its hash: bundles share what is equal in
@@ -33,10 +36,13 @@ export class ChunkCache {
     return undefined;
   }
 
-  /** Check that there is room for the chunks that are not stored, as far as the browser says: before the first is fetched.
-   *  @param {Map<string, number>} chunks bytes by hash @throws {ShaderloomError} "storage" where there is not */
-  async requireRoom(chunks) {
+  /** Check that there is room for the weights that are not stored, as far as the browser says: before the first is fetched.
+   *  @param {Manifest} manifest @throws {ShaderloomError} "storage" where there is not */
+  async requireRoom({ files, weights }) {
     const stored = new Set((await this.#cache.keys()).map(({ url }) => url));
+    const names = new Set(Object.values(weights).flatMap(({ parts }) => parts.map(({ file }) => file)));
+    const chunks = new Map([...names].flatMap((name) => files[name].sha256.map((hash, index) =>
+      /** @type {[string, number]} */ ([hash, Math.min(CHUNK, files[name].size - index * CHUNK)]))));
     const missing = [...chunks].filter(([hash]) => !stored.has(addressOf(hash).href));
     const bytes = missing.reduce((sum, [, size]) => sum + size, 0);
     const { quota = Infinity, usage = 0 } = await estimate();

@@ -3,10 +3,8 @@
 
 import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
+import { MOST_HERE } from "./sources.js";
 import { readJson, Refusal } from "./structure.js";
-
-/** Bytes of JSON that a page's own thread checks in some milliseconds. */
-const MOST_HERE = 2 ** 20;
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
 

@@ -4,7 +4,7 @@
 /** @import { Source } from "./sources.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { fetchManifest, fetchModel } from "./manifest.js";
+import { fetchManifest } from "./manifest.js";
 import { CHUNK } from "./manifest_relations.js";
 import { damaged, Folder, RangeReader, sha256 } from "./sources.js";
 
@@ -40,8 +40,10 @@ export class BundleFiles {
     const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
     const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
     const own = new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
-    const files = model === undefined ? own : new BundleFiles(source, await fetchModel(own, model), stored);
-    await stored?.requireRoom(chunksOf(files.manifest));
+    const files = model === undefined
+      ? own
+      : new BundleFiles(source, await (await import("./models.js")).fetchModel(own, model), stored);
+    await stored?.requireRoom(files.manifest);
     return files;
   }
 
@@ -93,12 +95,4 @@ export class BundleFiles {
       throw new ShaderloomError("bundle", `'${name}' is not a text`, { cause: error });
     }
   }
-}
-
-/** Return the bytes of the chunks of weights by their hashes. @param {ReadManifest["manifest"]} manifest
- *  @returns {Map<string, number>} */
-function chunksOf({ files, weights }) {
-  const names = new Set(Object.values(weights).flatMap(({ parts }) => parts.map(({ file }) => file)));
-  return new Map([...names].flatMap((name) => files[name].sha256.map((hash, index) =>
-    /** @type {[string, number]} */ ([hash, Math.min(CHUNK, files[name].size - index * CHUNK)]))));
 }

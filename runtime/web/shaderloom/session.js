@@ -26,8 +26,8 @@ import { requireFewer } from "./weights.js";
  */
 export const load = (source, options = {}) => abortable(Session.open(source, options), options.signal);
 
-/** A loaded bundle. Runs may overlap: what they submit, and what they give, is in the order in which they begin.
- *  @implements {api.Session} */
+/** A loaded bundle; shaderloom.d.ts says what its methods do. Runs may overlap: what they submit, and what they give, is in
+ *  the order in which they begin. @implements {api.Session} */
 class Session {
   #files;
   #options;
@@ -69,12 +69,7 @@ class Session {
     return this.#on.guard.lost;
   }
 
-  /**
-   * Open a device in place of one that was lost, and load the bundle again there.
-   *
-   * @param {api.RecoverOptions} [options] `device` is needed where the one that was lost was the caller's
-   * @throws {ShaderloomError} "input" where it is missing, and as `load` does
-   */
+  /** @type {api.Session["recover"]} @throws {ShaderloomError} "input" where a device is missing, and as `load` does */
   recover(options = {}) {
     const recovery = this.#recovered.then(() => this.#recover(options));
     this.#recovered = recovery.catch(() => {});
@@ -95,14 +90,10 @@ class Session {
     if (isClosed) this.#on.dispose();
   }
 
-  /**
-   * Compute the outputs for `feeds`; shaderloom.d.ts says what `options` mean.
-   *
-   * @template {keyof api.Located} [Location="cpu"]
-   * @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
-   * @returns {Promise<Record<string, api.Located[Location]>>}
-   * @throws {ShaderloomError} "input", "device", "bundle" or "closed"; and the signal's reason once it is aborted
-   */
+  /** @template {keyof api.Located} [Location="cpu"]
+   *  @param {api.Feeds} feeds @param {api.RunOptions<Location>} [options]
+   *  @returns {Promise<Record<string, api.Located[Location]>>}
+   *  @throws {ShaderloomError} "input", "device", "bundle" or "closed"; and the signal's reason once it is aborted */
   run(feeds, options = {}) {
     const outputs = abortable(this.#run(feeds, options), options.signal);
     return /** @type {Promise<Record<string, api.Located[Location]>>} */ (outputs);
@@ -138,13 +129,8 @@ class Session {
     }
   }
 
-  /**
-   * Run once, each call in a pass of its own, and return the time of each call. Browsers round timestamps, to 0.1 ms
-   * in Chrome.
-   *
-   * @param {api.Feeds} feeds @returns {Promise<api.CallTime[]>}
-   * @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does
-   */
+  /** @type {api.Session["profile"]}
+   *  @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does */
   async profile(feeds) {
     const { guard, calls, pacer } = this.#on;
     guard.check();
@@ -155,9 +141,7 @@ class Session {
       : () => this.#planFor(index, symbols, values));
   }
 
-  /** Fetch and compile ahead of the first run the plan, or the stages of the program, at an index of `shapes`, those of
-   *  all without an index, and return them. @param {number} [index]
-   *  @throws {ShaderloomError} "bundle", "device" or "closed" */
+  /** @type {api.Session["prepare"]} @throws {ShaderloomError} "bundle", "device" or "closed" */
   async prepare(index) {
     this.#on.guard.check();
     return prepare(this.#files, this.#on, index);
@@ -168,8 +152,7 @@ class Session {
     return this.#on.pipelines.shader(kernel);
   }
 
-  /** Return inputs and expected outputs of the manifest's samples[index].
-   *  @param {number} index @returns {Promise<api.Sample>} @throws {ShaderloomError} "input" if there is none */
+  /** @type {api.Session["sample"]} @throws {ShaderloomError} "input" if there is none */
   async sample(index = 0) {
     this.#on.guard.check();
     const record = this.manifest.samples[index];
@@ -183,7 +166,6 @@ class Session {
     return this.#files.read(`assets/${name}`);
   }
 
-  /** Free everything on the device; outputs with location "gpu" live on if the device is the caller's. */
   dispose() {
     this.#on.dispose();
   }

@@ -2,6 +2,9 @@
 
 import { messageOf, ShaderloomError } from "./errors.js";
 
+/** Bytes that a page's own thread hashes, or checks as JSON, in some milliseconds. */
+export const MOST_HERE = 2 ** 20;
+
 /**
  * The bytes of a file from `begin` on.
  *
@@ -139,7 +142,9 @@ export class RangeReader {
 
 /** Return the SHA-256 digest of bytes in lower-case hex. @param {Uint8Array<ArrayBuffer>} bytes */
 export async function sha256(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const isLarge = bytes.length > MOST_HERE && globalThis.document;
+  const elsewhere = isLarge ? await (await import("./hashing.js")).digestElsewhere(bytes) : undefined;
+  const digest = new Uint8Array(elsewhere ?? await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
