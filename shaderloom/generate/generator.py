@@ -51,6 +51,11 @@ class _Shared:
         return self.folder.open_tokenizer()
 
     @cached_property
+    def writer(self) -> Tokenizer | None:
+        """Another process of the tokenizer, for the thread of a scheduler: texts do not wait for a prompt."""
+        return self.folder.open_tokenizer() if self.folder.has_tokenizer else None
+
+    @cached_property
     def template(self) -> ChatTemplate:
         if self.folder.template is None:
             raise UnsupportedError(
@@ -68,9 +73,10 @@ class _Shared:
         self.decoder.close()
         if self._choice is not None:
             self._choice.close()
-        for name in ("template", "tokenizer"):
-            if name in self.__dict__:
-                self.__dict__[name].close()
+        for name in ("template", "tokenizer", "writer"):
+            process = self.__dict__.get(name)
+            if process is not None:
+                process.close()
 
 
 class Generator:
@@ -289,8 +295,9 @@ class Generator:
         """Return a request for :meth:`scheduler`, of the arguments of :meth:`generate`; see :class:`.TextRequest`."""
         chosen = Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling)
         ids = self.encode(prompt)
-        count, ends = self._checked_count(ids, max_new_tokens), self._shared.folder.ends
-        return TextRequest(ids, count, ends, self._words(ids), StopTexts(stop), chosen, changed)
+        shared, count = self._shared, self._checked_count(ids, max_new_tokens)
+        words = None if shared.writer is None else TextStream(shared.writer, ids)
+        return TextRequest(ids, count, shared.folder.ends, words, StopTexts(stop), chosen, changed)
 
     def _plain_decoder(self) -> CachedDecoder:
         decoder = self._shared.decoder

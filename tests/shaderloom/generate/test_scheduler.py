@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from shaderloom import Generator
+from shaderloom.generate.limited_process import LimitedProcess
 from shaderloom.generate.scheduler import Scheduler, TextRequest
 from shaderloom.generate.slots import SlotBatch, batch_sizes
 from shaderloom.runtime.plan.errors import ClosedError, InternalError, ShapeError
@@ -126,6 +127,35 @@ def test_a_prompt_continues_what_is_in_a_slot(generator: Generator, scheduler: S
     scheduler.submit([second.request])
     assert second.result().tokens == until_end(tiny.greedy(turn, 4))
     assert second.request.reused_tokens == scheduler.counters.reused_tokens - before == 52
+
+
+def test_texts_go_on_while_a_prompt_is_encoded(
+    generator: Generator, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+):
+    """A process of the tokenizer serves one thread at a time: answers are written by another than prompts are read."""
+    original, busy, begun, go = LimitedProcess.ask, set[int](), threading.Event(), threading.Event()
+
+    def ask(self: LimitedProcess, request: Any) -> Any:
+        assert id(self) not in busy
+        if request.get("text") != "held":
+            return original(self, request)
+        busy.add(id(self))
+        begun.set()
+        assert go.wait(PATIENCE)
+        busy.clear()
+        return original(self, request)
+
+    monkeypatch.setattr(LimitedProcess, "ask", ask)
+    asked = Asked(generator, drawn(3), 3)
+    encoding = threading.Thread(target=generator.encode, args=("held",))
+    encoding.start()
+    try:
+        assert begun.wait(PATIENCE)
+        scheduler.submit([asked.request])
+        assert asked.result().error is None
+    finally:
+        go.set()
+        encoding.join(PATIENCE)
 
 
 def test_a_full_queue_refuses_all_or_none(generator: Generator, scheduler: Scheduler):
