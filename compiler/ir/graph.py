@@ -180,6 +180,10 @@ class Graph:
     windows: dict[str, PortWindow] = field(default_factory=dict)
     _next_id: int = 0
 
+    def whole_name(self, name: str) -> str:
+        """Return the model's input or output of which the one with a name is a window; the name itself for others."""
+        return self.windows[name].whole if name in self.windows else name
+
     # -- building ------------------------------------------------------------------------------------------------
 
     def _fresh(self) -> int:

@@ -7,7 +7,7 @@ the whole as one input or output, of which kernels bind ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...runtime.plan.dtypes import DType
 from ..ir.graph import Graph, PortWindow, Shape, Value
@@ -47,12 +47,17 @@ def window_rows(shape: Shape, dtype: DType, target: Target, limit: int) -> tuple
     return multiple, limit // row // multiple * multiple
 
 
-def divide_inputs(graph: Graph, target: Target, limit: int) -> int:
-    """Replace inputs beyond ``limit`` by windows, which readers read side by side; return the number of such inputs."""
+def divide_inputs(graph: Graph, target: Target, limit: int, whole: Collection[str]) -> int:
+    """Replace inputs beyond ``limit`` by windows, which readers read side by side; return the number of such inputs.
+
+    Those named in ``whole`` stay.
+    """
     count = 0
     for value in list(graph.inputs):
         dtype = value.storage or value.dtype
-        if value.uses and value not in graph.outputs and _is_divisible(value, dtype, target, limit):
+        if value.name in whole or not value.uses or value in graph.outputs:
+            continue
+        if _is_divisible(value, dtype, target, limit):
             _divide_input(graph, value, window_rows(value.shape, dtype, target, limit)[1])
             count += 1
     return count
@@ -78,9 +83,9 @@ def _divide_input(graph: Graph, value: Value, most: int) -> None:
     graph.sort()
 
 
-def may_be_windows(graph: Graph, value: Value, target: Target) -> bool:
-    """Return whether a value is a large output of the graph that several may replace."""
-    if graph.outputs.count(value) != 1:
+def may_be_windows(graph: Graph, value: Value, target: Target, whole: Collection[str]) -> bool:
+    """Return whether a value is a large output of the graph that several may replace; it is none of ``whole``."""
+    if graph.outputs.count(value) != 1 or graph.output_names[graph.outputs.index(value)] in whole:
         return False
     return _is_divisible(value, output_dtype(graph, value), target, largest_tensor(target))
 

@@ -17,7 +17,7 @@ stays as it is, and is refused for its large operand later.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ...runtime.plan.dtypes import FLOAT32, INT8, UINT8
 from ...runtime.plan.record import record
@@ -62,18 +62,18 @@ _COMBINE = {
 }
 
 
-def divide_large_tensors(graph: Graph, compilation: Compilation, *, has_windows: bool) -> int:
+def divide_large_tensors(graph: Graph, compilation: Compilation, whole: Collection[str] = ()) -> int:
     """Rewrite what reads tensors that the target cannot bind; return the number of nodes that are computed in parts.
 
-    Tensors of the run come first, as a part of their rows may still need a part of the columns of a constant.  With
-    ``has_windows`` inputs and outputs of the graph may become several.
+    Tensors of the run come first, as a part of their rows may still need a part of the columns of a constant.  Inputs
+    and outputs of the graph may become several, but for those named in ``whole``.
     """
     limit = largest_tensor(compilation.target)
-    outputs = any(may_be_windows(graph, value, compilation.target) for value in graph.outputs)
+    outputs = any(may_be_windows(graph, value, compilation.target, whole) for value in graph.outputs)
     if not outputs and not any(exceeds(value, limit) for value in graph.values()):
         return 0
-    count = _Division(graph, compilation, limit, of_constants=False, has_windows=has_windows).run()
-    return count + _Division(graph, compilation, limit, of_constants=True, has_windows=False).run()
+    count = _Division(graph, compilation, limit, whole, of_constants=False).run()
+    return count + _Division(graph, compilation, limit, whole, of_constants=True).run()
 
 
 def _row_bytes(value: Value, axis: int) -> int:
@@ -100,12 +100,12 @@ class _Division:
     """The rewrites of one graph."""
 
     def __init__(
-        self, graph: Graph, compilation: Compilation, limit: int, *, of_constants: bool, has_windows: bool
+        self, graph: Graph, compilation: Compilation, limit: int, whole: Collection[str], *, of_constants: bool
     ) -> None:
-        """Divide tensors that depend on constants alone, or else those of the run."""
+        """Divide tensors that depend on constants alone, or else those of the run, inputs and outputs among them."""
         self._graph = graph
         self._of_constants = of_constants
-        self._has_windows = has_windows
+        self._whole = whole
         self._compilation = compilation
         self._limit = limit
         self._constant = constant_values(graph)
@@ -116,7 +116,9 @@ class _Division:
 
     def run(self) -> int:
         """Rewrite the graph; return the number of changes."""
-        count = divide_inputs(self._graph, self._compilation.target, self._limit) if self._has_windows else 0
+        count = 0
+        if not self._of_constants:
+            count = divide_inputs(self._graph, self._compilation.target, self._limit, self._whole)
         for node in list(self._graph.nodes):
             count += self._visit(node)
         if count:
@@ -172,7 +174,8 @@ class _Division:
 
     def _is_window(self, value: Value) -> bool:
         """Return whether a value is an output that several are to replace."""
-        return self._has_windows and may_be_windows(self._graph, value, self._compilation.target)
+        target = self._compilation.target
+        return not self._of_constants and may_be_windows(self._graph, value, target, self._whole)
 
     # -- how to split --------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from . import (
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
+from .large_ports import output_dtype
 from .large_tensors import divide_large_tensors
 from .layout import assign_layouts
 from .lowering import Lowering
@@ -80,9 +81,18 @@ def _expand(graph: Graph, compilation: Compilation) -> int:
 def _large_tensors(lowering: Lowering, compilation: Compilation) -> int:
     """Read and compute in parts what the target cannot bind; return the number of rewrites.
 
-    What other stages know of an input or output, they know of the whole.
+    What other stages know of an input or output holds of its windows; those that may become float32 have none.
     """
-    return divide_large_tensors(lowering.graph, compilation, has_windows=lowering.unit.interface is None)
+    graph, unit = lowering.graph, lowering.unit
+    if unit.interface is None:
+        return divide_large_tensors(graph, compilation)
+    halves = {name for name, value in zip(graph.output_names, graph.outputs) if output_dtype(graph, value) is FLOAT16}
+    wide = {name for name, facts in unit.interface.inputs.items() if facts.is_wide}
+    changes = divide_large_tensors(graph, compilation, wide | halves.intersection(unit.interface.widenable))
+    if graph.windows:
+        wholes = {name: window.whole for name, window in graph.windows.items()}
+        lowering.unit = replace(unit, interface=unit.interface.of_windows(wholes))
+    return changes
 
 
 def _attention(graph: Graph, compilation: Compilation) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from ...runtime.plan.dtypes import FLOAT32
@@ -33,6 +33,21 @@ class InterfaceConstraints:
     def of_input(self, value: Value) -> ValueFacts:
         """Return what is known of an input of the graph."""
         return self.inputs.get(value.name, PLAIN)
+
+    def of_windows(self, wholes: Mapping[str, str]) -> InterfaceConstraints:
+        """Return the constraints of a graph that has windows in place of ``wholes``: they hold of each."""
+
+        def windows(names: frozenset[str]) -> frozenset[str]:
+            return names.union(name for name, whole in wholes.items() if whole in names)
+
+        inputs = {name: self.inputs[whole] for name, whole in wholes.items() if whole in self.inputs}
+        return replace(
+            self,
+            inputs={**self.inputs, **inputs},
+            control=windows(self.control),
+            exact=windows(self.exact),
+            added=windows(self.added),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -34,7 +34,7 @@ from ..symbolic import polynomial as ix
 from .constant_ranges import weight_range
 from .exact_set import ExactSet, InterfaceConstraints
 from .observed_range import ObservedRange, node_name
-from .overflow_analysis import IN_RANGE, overflowing_values
+from .overflow_analysis import IN_RANGE, overflowing_outputs, overflowing_values
 from .storable import StorableTypes
 
 #: Weights of one axis and no more elements are vectors
@@ -81,12 +81,13 @@ def store_halves(
     _apply(graph, fusion, decisions, running)
     halves = [decision for decision in decisions if decision.reason is None]
     activations = [decision.value for decision in halves if not decision.is_weight]
-    named = list(zip(graph.output_names, graph.outputs))
+    named = list(zip(map(graph.whole_name, graph.output_names), graph.outputs))
+    positions = [name for name, value in named if value in rules.exact.integral and value.dtype.is_float]
     return HalfStorage(
         PrecisionFacts(
             measured=tuple(sorted(set(map(node_name, activations)))),
-            positions=tuple(name for name, value in named if value in rules.exact.integral and value.dtype.is_float),
-            overflowing={name: rules.overflow[value] for name, value in named if value in rules.overflow},
+            positions=tuple(dict.fromkeys(positions)),
+            overflowing=overflowing_outputs(named, rules.overflow),
         ),
         PrecisionNotes(
             FLOAT16.name,

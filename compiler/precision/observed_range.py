@@ -6,6 +6,7 @@ others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ from ...runtime.plan.dtypes import FLOAT16_LARGEST, FLOAT32, fits_float16
 from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..reference.interpreter import run_graph
+from ..symbolic import polynomial as ix
 from .constant_ranges import array_range
 
 
@@ -59,8 +61,10 @@ def measure_on_host(graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray
 
 def run_measured(
     graph: Graph, fusion: Fusion, feeds: Mapping[str, np.ndarray], magnitudes: dict[str, float]
-) -> list[np.ndarray]:
-    """Return the outputs of a float32 graph by numpy; raise ``magnitudes`` to those of its values, by node."""
+) -> dict[str, np.ndarray]:
+    """Return the outputs of a float32 graph by name, computed with numpy; raise ``magnitudes`` to those of its values,
+    by node.  Of windows it takes and returns the whole.
+    """
     stored = {group.output for group in fusion.groups if not group.constant and group.output.dtype is FLOAT32}
 
     def observe(value: Value, array: np.ndarray) -> None:
@@ -68,4 +72,23 @@ def run_measured(
             node = node_name(value)
             magnitudes[node] = max(magnitudes.get(node, 0.0), array_range(array).magnitude)
 
-    return run_graph(graph, feeds, on_value=observe)
+    parts = {value.name: _part_of(graph, value, feeds) for value in graph.inputs}
+    results: dict[str, list[np.ndarray]] = {}
+    for name, array in zip(graph.output_names, run_graph(graph, parts, on_value=observe), strict=True):
+        results.setdefault(graph.whole_name(name), []).append(array)
+    shapes = {window.whole: tuple(map(ix.number, window.shape)) for window in graph.windows.values()}
+    return {
+        name: np.concatenate([array.reshape(-1) for array in arrays]).reshape(shapes[name])
+        if name in shapes
+        else arrays[0]
+        for name, arrays in results.items()
+    }
+
+
+def _part_of(graph: Graph, value: Value, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return what is fed for an input: the array of its name, or a window of that of the model's input."""
+    window = graph.windows.get(value.name)
+    if window is None:
+        return feeds[value.name]
+    sizes = tuple(map(ix.number, value.shape))
+    return feeds[window.whole].reshape(-1)[window.first :][: math.prod(sizes)].reshape(sizes)

@@ -48,6 +48,18 @@ def overflowing_values(
     return flagged
 
 
+def overflowing_outputs(
+    outputs: Iterable[tuple[str, Value]], overflow: Mapping[Value, OverflowFlags]
+) -> dict[str, OverflowFlags]:
+    """Return the named outputs that may lie beyond the limit; of windows of one output any does."""
+    flags: dict[str, OverflowFlags] = {}
+    for name, value in outputs:
+        if value in overflow:
+            (below, above), (other_below, other_above) = overflow[value], flags.get(name, IN_RANGE)
+            flags[name] = (below or other_below, above or other_above)
+    return flags
+
+
 def _of_range(values: ValueRange, limit: float) -> OverflowFlags:
     return values.low < -limit, values.high > limit
 

@@ -31,7 +31,7 @@ from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
 from .exact_set import InterfaceConstraints
 from .observed_range import ObservedRange, node_name
-from .overflow_analysis import IN_RANGE, overflowing_values
+from .overflow_analysis import IN_RANGE, overflowing_outputs, overflowing_values
 
 #: Constants beyond it may carry a sum of a few terms out of float16's range
 CONSTANT_LIMIT = FLOAT16_LARGEST / RANGE_MARGIN
@@ -73,7 +73,7 @@ def widen_tensors(graph: Graph, options: CompileOptions, interface: InterfaceCon
     if options.widen == "off" or not (casts or halves or leaving or interface.added):
         return WideTensors()
     overflow = _overflow(graph, interface)
-    overflowing = {name: overflow[value] for name, value in zip(graph.output_names, graph.outputs) if value in overflow}
+    overflowing = overflowing_outputs(zip(map(graph.whole_name, graph.output_names), graph.outputs), overflow)
     reasons = _reasons(graph, options, entering, overflow)
     widened = {}
     for node in casts:

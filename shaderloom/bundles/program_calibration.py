@@ -69,9 +69,10 @@ class _HostStage:
 
     def run(self, env: Env, targets: Mapping[str, Any], record: RunRecord) -> None:
         for lowering in self._lowerings:
-            feeds = {value.name: env[value.name].read() for value in lowering.graph.inputs}
-            results = run_measured(lowering.graph, lowering.fusion, feeds, self._magnitudes)
-        env.update((name, RuntimeValue(array, "compiler")) for name, array in zip(lowering.graph.output_names, results))
+            graph = lowering.graph
+            feeds = {name: env[name].read() for name in {graph.whole_name(value.name) for value in graph.inputs}}
+            results = run_measured(graph, lowering.fusion, feeds, self._magnitudes)
+        env.update((name, RuntimeValue(array, "compiler")) for name, array in results.items())
 
 
 class _Exploration(ProgramRun):

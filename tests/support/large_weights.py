@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper
 
 from shaderloom.runtime.plan.device_profile import DeviceProfile
@@ -80,6 +81,23 @@ def windows() -> Model:
     """A model whose input, output and intermediate results take more than 16 KiB, the weight 20 KiB."""
     nodes = [node("Softmax", ["x"], ["p"], axis=1), node("MatMul", ["p", "w"], ["y"])]
     return made(nodes, {"x": floats(301, 64)}, w=floats(64, 80))
+
+
+#: Stages that a value beyond 16 KiB goes through: a condition is computed from it, and both sides read it
+STAGED_WINDOWS = """
+<ir_version: 8, opset_import: ["" : 18]>
+staged (float[301, 64] x, float[64, 80] w, float limit) => (float[301, 80] y, float[301, 64] p) {
+    e = Exp(x)  p = Softmax<axis = 1>(e)  most = ReduceMax<keepdims = 0>(p)  c = Greater(most, limit)
+    y = If (c) < then_branch = t () => (float[301, 80] r) { n = Neg(p)  r = MatMul(n, w) },
+                 else_branch = f () => (float[301, 80] q) { s = Sin(p)  q = MatMul(s, w) } >
+}
+"""
+
+
+def staged_windows(*, taken: bool) -> Model:
+    """That model, and feeds that take one of its sides."""
+    feeds = {"x": floats(301, 64), "w": floats(64, 80), "limit": np.array(0 if taken else 1, np.float32)}
+    return onnx.parser.parse_model(STAGED_WINDOWS), feeds
 
 
 def limited(profile: DeviceProfile, limit: int, buffer: int | None = None) -> DeviceProfile:

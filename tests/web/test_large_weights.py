@@ -12,7 +12,7 @@ import pytest
 from shaderloom.bundles.compile import compile_bundle
 
 from ..support.comparison import reference, relative_error
-from ..support.large_weights import packed, tied, windows
+from ..support.large_weights import packed, staged_windows, tied, windows
 from .chromium import Page
 
 LIMIT = 1 << 14
@@ -39,6 +39,29 @@ def test_windows_of_inputs_and_outputs_are_bound(open_bundle, tmp_path):
     limits = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": 1 << 17}
     compile_bundle(model, tmp_path / "b", limits=limits)
     assert error_of(open_bundle(tmp_path / "b"), model, feeds) <= 2e-5
+
+
+def test_stages_hand_on_what_is_bound_in_windows(open_bundle, tmp_path):
+    model, _ = staged_windows(taken=True)
+    limits = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": 1 << 17}
+    compile_bundle(model, tmp_path / "b", limits=limits)
+    page = open_bundle(tmp_path / "b")
+    for taken in (True, False):
+        _, feeds = staged_windows(taken=taken)
+        outputs = page.call(
+            """async (feeds) => {
+              const { load } = await import("/shaderloom.js");
+              globalThis.session ??= await load("/bundle/");
+              const fed = Object.entries(feeds).map(([name, { data, dims }]) =>
+                [name, { data: new Float32Array(data), dims }]);
+              const outputs = await session.run(Object.fromEntries(fed));
+              return Object.values(outputs).map(({ dims, data }) => ({ dims, data: Array.from(data) }));
+            }""",
+            {name: {"data": array.ravel().tolist(), "dims": list(array.shape)} for name, array in feeds.items()},
+        )
+        for output, expected in zip(outputs, reference(model, feeds), strict=True):
+            found = np.array(output["data"], np.float32).reshape(output["dims"])
+            assert relative_error(found, expected) <= 2e-5
 
 
 def error_of(page: Page, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:

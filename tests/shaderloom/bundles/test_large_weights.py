@@ -19,8 +19,9 @@ from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 
 from ...support.command_line import run_command
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import floats, made, node, packed, tied, windows
+from ...support.large_weights import floats, made, node, packed, staged_windows, tied, windows
 from ...support.patience import PATIENCE
+from ...support.programs import parse
 
 LIMIT = 1 << 14
 LIMITS = {"maxStorageBufferBindingSize": LIMIT, "maxBufferSize": LIMIT}
@@ -51,6 +52,51 @@ def test_a_bundle_binds_windows_of_inputs_and_outputs(each_device, tmp_path):
         for _ in range(2):
             (found,) = session.run(None, feeds)
             assert relative_error(found, reference(model, feeds)[0]) <= 2e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_stages_hand_on_what_is_bound_in_windows(each_device, tmp_path, precision):
+    model, feeds = staged_windows(taken=True)
+    limits = {**LIMITS, "maxBufferSize": 1 << 17}
+    manifest = compile_bundle(
+        model, tmp_path / "b", limits=limits, precision=precision, sample_inputs=feeds, sample=True
+    )
+    assert manifest.limits["max-storage-buffer-binding-size"] <= LIMIT
+    assert len({stage.key for stage in manifest.programs[0].stages}) == 3
+    with shaderloom.load_bundle(tmp_path / "b", device=each_device) as session:
+        for taken in (True, False):
+            model, feeds = staged_windows(taken=taken)
+            for found, expected in zip(session.run(None, feeds), reference(model, feeds), strict=True):
+                assert relative_error(found, expected) <= (2e-5 if precision == "float32" else 2e-3)
+
+
+def test_windows_of_halves_are_measured(device, tmp_path):
+    model, feeds = windows()
+    limits = {**LIMITS, "maxBufferSize": 1 << 17}
+    compile_bundle(model, tmp_path / "b", limits=limits, precision="float16", sample_inputs=feeds)
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        assert relative_error(session.run(None, feeds)[0], reference(model, feeds)[0]) <= 2e-3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("g (float[n, 64] x) => (float[n, 64] y) { y = Exp(x) }", r"'input:x' in kernel .* of 102,400; .* have 16,384"),
+        ("""g (float[n, 64] x) => (float[n, 64] y) { p = Softmax<axis = 1>(x)  y = Softmax<axis = 0>(p) }""",
+         r"tensor 'p'.* takes 102,400 bytes; .* is 16,384"),
+    ],
+    ids=["input", "activation"],
+)  # fmt: skip
+def test_sizes_whose_largest_is_beyond_a_binding_are_refused(tmp_path, text, told):
+    with pytest.raises(shaderloom.LimitError, match=rf"{told}.*smaller shapes, or for devices that allow more"):
+        compile_bundle(
+            parse(text),
+            tmp_path / "b",
+            shapes=[{"x": (9, 64)}],
+            dynamic={"n": (1, 400)},
+            limits={**LIMITS, "maxBufferSize": 1 << 17},
+        )
 
 
 @pytest.mark.slow
