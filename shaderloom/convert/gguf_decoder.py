@@ -23,6 +23,8 @@ _PARTS = {
     "norm": "attn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v", "out": "attn_output",
     "inner_norm": "ffn_norm", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down",
 }  # fmt: skip
+#: Elements of the tables of angles
+_ANGLES = 1 << 26
 _WHOLE = {"embedding": "token_embd.weight", "head": "output.weight", "norm": "output_norm.weight"}
 
 
@@ -59,7 +61,7 @@ class _Source:
         self._file = file
         self._settings = file.settings
         family = file.settings.get("general.architecture")
-        if family not in FAMILIES:
+        if not isinstance(family, str) or family not in FAMILIES:
             raise UnsupportedError(
                 f"the file's architecture is '{family}'", hint=f"supported are {', '.join(FAMILIES)}"
             )
@@ -90,6 +92,11 @@ class _Source:
         for key, value in (("rope.dimension_count", head), ("attention.value_length", head)):
             if self._number(key, value) != value:
                 raise UnsupportedError(f"{self._family}.{key} is not the size of a head, {head}", hint="it must be")
+        context = self._number("context_length", most=1 << 18)
+        if context * head > _ANGLES:
+            raise ModelError(
+                f"{self._family}.context_length is {context:,} with heads of {head:,}", hint="check the file"
+            )
         scaling = self._settings.get(f"{self._family}.rope.scaling.type", "none")
         if scaling != "none":
             raise UnsupportedError(f"{self._family}.rope.scaling.type is '{scaling}'", hint="supported is 'none'")
@@ -105,7 +112,7 @@ class _Source:
             shared,
             head,
             embedding.shape[0],
-            self._number("context_length", most=1 << 18),
+            context,
             self._real("attention.layer_norm_rms_epsilon", 1e-5),
             self._real("rope.freq_base", 1e4),
             self._factors(head),

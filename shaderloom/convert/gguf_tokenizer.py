@@ -44,13 +44,13 @@ def write_tokenizer(folder: Path, settings: Mapping[str, Any]) -> tuple[tuple[in
     kind, name = settings.get("tokenizer.ggml.model"), settings.get("tokenizer.ggml.pre")
     if kind != "gpt2":
         raise UnsupportedError(f"the tokenizer is '{kind}'", hint="supported is 'gpt2', byte-level pairs")
-    if name not in _PRE_TOKENIZERS:
+    if not isinstance(name, str) or name not in _PRE_TOKENIZERS:
         raise UnsupportedError(
             f"the pre-tokenizer is called '{name}'", hint=f"supported are {', '.join(_PRE_TOKENIZERS)}"
         )
     tokens, merges = _texts(settings, "tokens"), _texts(settings, "merges")
     types = settings.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    if len(set(tokens)) != len(tokens) or len(types) != len(tokens):
+    if len(set(tokens)) != len(tokens) or not isinstance(types, list) or len(types) != len(tokens):
         raise ModelError("the tokens of the file are not distinct, or not each has a type", hint="download it again")
     begin, end = (_token(settings, f"{each}_token_id", len(tokens)) for each in ("bos", "eos"))
     turn = _token(settings, "eot_token_id", len(tokens))

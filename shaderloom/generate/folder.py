@@ -291,8 +291,8 @@ def _chat(folder: Path) -> tuple[str | None, tuple[tuple[str, str], ...]]:
     own = folder / TEMPLATE
     template = as_text(own.name, read_bytes(own)) if own.is_file() else config.raw("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {each.get("name"): each.get("template") for each in template if isinstance(each, dict)}
-        template = named.get("default")
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[-1].get("template") if named else None
     if template is not None and not isinstance(template, str):
         raise ModelError("tokenizer_config.json: 'chat_template' is not a text", hint="export the model again")
     return template, tuple(special)

@@ -1,10 +1,11 @@
-"""Coverage-guided fuzzing of what reads bundles, shaders and models with atheris, where it is installed.
+"""Coverage-guided fuzzing of what reads bundles, shaders, models and folders with atheris, where it is installed.
 
     python -m tests.fuzz.guided plan --seconds 300
 
 ``plan`` and ``manifest`` begin as one of ``tests/data/bundles`` or of a small bundle of each kind, ``bundle`` as a zip
 of each, ``model`` as one of ``tests/data/fuzz``, and ``shader`` as one of the compiler's, of those that the guard
-refuses, or of ``tests/data/shaders``; each grows by what reaches new lines.  A finding is an error that is no refusal,
+refuses, or of ``tests/data/shaders``; ``gguf`` begins as a tiny decoder, and ``settings`` as the files of folders; each
+grows by what reaches new lines.  A finding is an error that is no refusal,
 for manifests, plans and shaders another verdict than JavaScript's, and a model or a shader that takes too long; its
 file is kept in ``build/fuzz/<target>``, as is the corpus, and is tried first the next time.
 """
@@ -228,7 +229,87 @@ def _load_model(folder: Path) -> Attempt:
     return attempt
 
 
+# -- folders of decoders ----------------------------------------------------------------------------------------------
+
+
+def _gguf_seeds(folder: Path) -> dict[str, bytes]:
+    from ..support.tiny_gguf import write_tiny_gguf
+
+    return {
+        family: write_tiny_gguf(folder / f"{family}.gguf", family).path.read_bytes() for family in ("llama", "qwen2")
+    }
+
+
+def _gguf_words() -> list[str]:
+    from shaderloom.convert.gguf_file import TYPES
+
+    return [
+        *TYPES.values(),
+        "GGUF",
+        "general.alignment",
+        "attention.key_length",
+        "tokenizer.ggml.",
+        "blk.0.",
+        "\xff" * 8,
+    ]
+
+
+def _convert(folder: Path) -> Attempt:
+    from shaderloom.convert.gguf_decoder import convert_gguf
+    from shaderloom.runtime.plan.errors import ShaderloomError
+
+    def attempt(data: bytes) -> None:
+        (folder / "t.gguf").write_bytes(data)
+        with suppress(ShaderloomError):
+            convert_gguf(folder / "t.gguf", folder / "folder")
+        shutil.rmtree(folder / "folder", ignore_errors=True)
+
+    return attempt
+
+
+#: What a folder has besides the settings, which name these files
+_MODELS = ("model.onnx", "encoder_model.onnx", "decoder_model_merged.onnx")
+
+
+def _settings_seeds(_: Path) -> dict[str, bytes]:
+    from ..support.hostile_settings import FOLDERS
+
+    return {str(number): _compact(files) for number, files in enumerate(FOLDERS)}
+
+
+def _settings_words() -> list[str]:
+    from ..support.hostile_settings import FOLDERS
+
+    return sorted({f'"{key}":' for files in FOLDERS for settings in files.values() for key in settings})
+
+
+def _read_folder(folder: Path) -> Attempt:
+    from shaderloom.generate.folder import ModelFolder
+    from shaderloom.runtime.plan.errors import ShaderloomError
+
+    for name in _MODELS:
+        (folder / name).touch()
+
+    def attempt(data: bytes) -> None:
+        try:
+            files = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        for name in ("genai_config.json", "config.json", "generation_config.json", "tokenizer_config.json"):
+            (folder / name).unlink(missing_ok=True)
+            if isinstance(files, dict) and name in files:
+                (folder / name).write_text(json.dumps(files[name]))
+        with suppress(ShaderloomError):
+            read = ModelFolder.read(folder)
+            if not all(path.is_relative_to(folder) for path in (read.model, read.encoder, read.later) if path):
+                raise AssertionError("a file outside the folder is read")
+
+    return attempt
+
+
 TARGETS = {
+    "gguf": Target(("shaderloom.convert",), _gguf_seeds, _gguf_words, _convert, longest=1 << 18),
+    "settings": Target(("shaderloom.generate",), _settings_seeds, _settings_words, _read_folder),
     "manifest": _json_target("manifest"),
     "plan": _json_target("plan"),
     "shader": Target(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from shaderloom.convert import gguf_decoder
+from shaderloom.generate import folder
 from shaderloom.runtime.bundle.reader import Bundle
 from shaderloom.runtime.plan.errors import BundleError, InternalError
 
@@ -83,3 +86,22 @@ def test_shaders(monkeypatch, tmp_path) -> None:
     if verdicts.JavaScript.is_available():
         with pytest.raises(AssertionError, match="Python says 'has another fault', JavaScript ''"):
             attempt(b"")
+
+
+@pytest.mark.parametrize(("name", "module", "called"), [
+    ("gguf", gguf_decoder, "write_decoder"), ("settings", folder, "_chat"),
+])  # fmt: skip
+def test_folders_of_decoders(name: str, module: Any, called: str, monkeypatch, tmp_path) -> None:
+    """Seeds are no findings, and neither is what is refused; a fault behind what is read is one."""
+    target = TARGETS[name]
+    seeds = target.seeds(tmp_path)
+    attempt = target.attempt(tmp_path)
+    for content in [*seeds.values(), b"{}", b"nothing"]:
+        attempt(content)
+
+    def fail(*_: object) -> None:
+        raise ValueError("x")
+
+    monkeypatch.setattr(module, called, fail)
+    with pytest.raises(ValueError, match="x"):
+        attempt(next(iter(seeds.values())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 
 from shaderloom import InferenceSession
 from shaderloom.convert.gguf_decoder import convert_gguf
+from shaderloom.convert.gguf_file import GgufFile
+from shaderloom.generate.folder import ModelFolder
 from shaderloom.runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError
 
+from ...support.hostile_settings import changed
 from ...support.tiny_gguf import HEAD, LAYERS, SHARED, TOKENS, write_tiny_gguf
 
 IDS = np.random.default_rng(3).integers(3, len(TOKENS), 9).tolist()
@@ -120,3 +124,33 @@ def test_nothing_is_overwritten(tmp_path: Path):
         convert_gguf(tiny.path, tmp_path / "folder")
     with pytest.raises(ShaderloomError, match="no file"):
         convert_gguf(tmp_path / "none.gguf", tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_settings_of_strangers_are_refused_or_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every setting replaced by values of other types and ranges, one at a time: errors are the project's."""
+    path = write_tiny_gguf(tmp_path / "t.gguf", "qwen2").path
+    with GgufFile(path) as file:
+        settings, tensors = dict(file.settings), file.tensors
+    for case, (what, other) in enumerate(changed(settings)):
+        monkeypatch.setattr(GgufFile, "_read", lambda self, other=other: (other, tensors))
+        try:
+            convert_gguf(path, tmp_path / str(case))
+            assert ModelFolder.read(tmp_path / str(case)).context > 0
+            shutil.rmtree(tmp_path / str(case))
+        except ShaderloomError:
+            continue
+        except Exception as error:
+            raise AssertionError(what) from error
+
+
+def test_tables_of_angles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A length and heads that are allowed each, but whose product is a table of gigabytes."""
+    path = write_tiny_gguf(tmp_path / "t.gguf", settings={"llama.context_length": 1 << 18}).path
+    with GgufFile(path) as file:
+        settings, tensors = dict(file.settings), dict(file.tensors)
+    head = 4096
+    settings |= {"llama.attention.key_length": head, "llama.rope.dimension_count": head}
+    monkeypatch.setattr(GgufFile, "_read", lambda self: (settings, tensors))
+    with pytest.raises((ModelError, UnsupportedError), match=r"context_length|key_length"):
+        convert_gguf(path, tmp_path / "folder")

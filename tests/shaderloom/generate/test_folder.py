@@ -12,19 +12,15 @@ from typing import Any
 import pytest
 
 from shaderloom.generate.folder import ModelFolder
-from shaderloom.runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from shaderloom.runtime.plan.errors import (
+    InputError,
+    MissingFileError,
+    ModelError,
+    ShaderloomError,
+    UnsupportedError,
+)
 
-GENAI: dict[str, Any] = {
-    "context_length": 512,
-    "eos_token_id": [2, 5],
-    "decoder": {
-        "filename": "model.onnx",
-        "head_size": 16,
-        "num_key_value_heads": 2,
-        "inputs": {"input_ids": "input_ids", "past_key_names": "p.%d.k", "past_value_names": "p.%d.v"},
-        "outputs": {"logits": "logits", "present_key_names": "n.%d.k", "present_value_names": "n.%d.v"},
-    },
-}
+from ...support.hostile_settings import FOLDERS, GENAI, changed
 
 
 def written(folder: Path, files: dict[str, Any]) -> Path:
@@ -151,3 +147,27 @@ def test_other_folders(tmp_path: Path):
         ModelFolder.read(tmp_path / "config.json")
     with pytest.raises(ModelError, match="no file"):
         ModelFolder.read(tmp_path / "nothing")
+
+
+PARTS = {f"{name}.onnx": "" for name in ("model", "encoder_model", "decoder_model_merged")}
+
+
+@pytest.mark.parametrize("files", FOLDERS)
+def test_settings_of_strangers_are_refused_or_read(tmp_path: Path, files: dict[str, Any]):
+    """Every value of the last file replaced by others of other types and ranges, one at a time."""
+    file = list(files)[-1]
+    written(tmp_path, PARTS | files)
+    count = 0
+    for what, other in changed(files[file]):
+        (tmp_path / file).write_text(json.dumps(other))
+        try:
+            read = ModelFolder.read(tmp_path)
+            assert all(isinstance(name % 3, str) for name in (*read.past, *read.present))
+            assert 0 < read.context < 1 << 31
+            assert all(each is None or each.is_relative_to(tmp_path) for each in (read.model, read.encoder, read.later))
+            count += 1
+        except ShaderloomError:
+            continue
+        except Exception as error:
+            raise AssertionError(what) from error
+    assert count > 20
