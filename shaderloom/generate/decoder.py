@@ -13,7 +13,7 @@ from ..model.header import ModelHeader
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, MASK, PAST, POSITIONS, ROW, TOKEN
-from ..runtime.plan.errors import InputError, ModelError, UnsupportedError
+from ..runtime.plan.errors import InputError, ModelError, ShapeError, UnsupportedError
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
 from .folder import ModelFolder
@@ -36,7 +36,7 @@ class DecoderForm:
         """Read the model's header.  Raises :class:`InputError` for a length beyond the model's context."""
         if folder.encoder is not None:
             raise UnsupportedError("the model has an encoder", hint="Generator and shaderloom generate take it")
-        self.max_length = checked_length(folder, max_length)
+        self.max_length, self.context = checked_length(folder, max_length), folder.context
         #: the most rows of a cache in place
         self.limit = -(-self.max_length // ROWS) * ROWS
         header = decoder_header(folder, cache)
@@ -46,7 +46,7 @@ class DecoderForm:
         #: whether a run says which row's logits it wants: those of others have no padding
         self.has_row = any(port.name == ROW for port in header.inputs)
         self.dynamic: Mapping[str, tuple[int, ...]] = (
-            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.max_length)}
+            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, max(self.max_length - 1, 1))}
         )
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
         self.presents = cache_pairs(folder, caches, {port.name for port in header.outputs})
@@ -148,7 +148,16 @@ class CachedDecoder:
         targets: dict[str, Any] = dict(results)
         for name, present in form.presents.items():
             targets[present] = cache.tensors[name] if form.in_place else "gpu-buffer"
-        arrays = self.session.run(list(targets), {**small, **cache.tensors}, outputs=targets)
+        try:
+            arrays = self.session.run(list(targets), {**small, **cache.tensors}, outputs=targets)
+        except ShapeError as error:
+            room = form.context - CHUNKS[-1]
+            if form.in_place or form.max_length <= room or room < 1:
+                raise
+            raise UnsupportedError(
+                f"tables of the model end with its context, {form.context:,}, and runs of {CHUNKS[-1]} do not: {error}",
+                hint=f"pass max_length={room}, or less",
+            ) from error
         if not form.in_place:
             longer: dict[str, Any] = dict(zip(targets, arrays))
             cache.replace({name: longer[present] for name, present in form.presents.items()}, end)

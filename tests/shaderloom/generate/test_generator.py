@@ -14,9 +14,10 @@ import pytest
 
 import shaderloom
 from shaderloom import Generator
+from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.runtime.plan.errors import ClosedError, InputError, UnsupportedError
 
-from ...support.tiny_gguf import CONTEXT, END, TOKENS, TinyGguf
+from ...support.tiny_gguf import CONTEXT, END, TOKENS, TinyGguf, write_tiny_gguf
 
 
 def drawn(count: int, seed: int = 0) -> list[int]:
@@ -57,6 +58,32 @@ def test_three_plans_serve_any_length(folder: Path, device: Any, tiny: TinyGguf)
         for length in (2, 6, 20, 40, 100):
             generator.rewind()
             greedy(generator, ids[:length], 2)
+        assert generator.plans == 3
+
+
+@pytest.mark.slow
+def test_a_long_conversation(tmp_path: Path, device: Any):
+    """Ten turns over a cache that doubles three times, a fork and a way back: three plans compute what is new."""
+    long = write_tiny_gguf(tmp_path / "t.gguf", kind="Q8_0", tied=False, settings={"llama.context_length": 1500})
+    convert_gguf(long.path, tmp_path / "folder")
+    with Generator(tmp_path / "folder", device=device, cache=False) as generator:
+        text: list[int] = []
+        for turn, length in enumerate((240, 20, 240, 20, 200, 20, 200, 3, 240, 20)):
+            before = len(text)
+            text += drawn(length, turn)
+            result = generator.generate(text, max_new_tokens=4, stream=False)
+            assert result.tokens == until_end(long.greedy(text, 4))
+            assert result.statistics.reused_tokens == max(before - 1, 0)
+            text += result.tokens
+        rows = next(iter(generator._cache.tensors.values())).shape[2]
+        assert (rows, generator.plans) == (1536, 3)
+        with generator.fork() as fork:
+            other = [*text[:700], 5]
+            result = fork.generate(other, max_new_tokens=3, stream=False)
+            assert (result.tokens, result.statistics.reused_tokens) == (until_end(long.greedy(other, 3)), 700)
+        generator.rewind(100)
+        again = [*text[:100], 9]
+        assert greedy(generator, again, 3) == until_end(long.greedy(again, 3))
         assert generator.plans == 3
 
 

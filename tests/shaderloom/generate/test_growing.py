@@ -65,6 +65,9 @@ OWN_POSITIONS = """counted = CumSum(attention_mask, scalar_one)
   ids_start = Neg(ids_count)
   position_ids = Slice(all_positions, ids_start, huge, one)
   tokens = """
+TABLE = """end = Unsqueeze(total, zero)
+  some = Slice(table_of_all, past_rows, end, zero)
+  allowed = Slice(some, zero, end, one)"""
 
 #: Names that the text form of ONNX cannot have
 NAMES = {f"past_{part}": f"past_key_values.0.{part}" for part in ("key", "value")}
@@ -179,6 +182,21 @@ def test_batches_are_padded_on_the_left(growing: Generator, lengths: tuple[int, 
 def test_a_batch_that_is_too_long_with_its_padding(growing: Generator):
     with pytest.raises(InputError, match="padded"):
         growing.generate_batch([drawn(200), drawn(3)])
+
+
+def test_a_table_that_ends_with_the_context(optimum_folder: Path, tmp_path: Path, device: Any):
+    """A mask of all positions, of which runs of several tokens cut a part: behind the last ones there is none."""
+    cut = DECODER.replace("allowed = LessOrEqual(keys, rows)", TABLE).replace("rows = Unsqueeze(queries, last)", "")
+    decoder = model(cut)
+    table = onnx.numpy_helper.from_array(np.tri(300, dtype=np.bool_), "table_of_all")
+    decoder.graph.initializer.append(table)
+    onnx.save(decoder, tmp_path / "model.onnx")
+    (tmp_path / "config.json").symlink_to(optimum_folder / "config.json")
+    options: dict[str, Any] = {"device": device, "cache": False}
+    with Generator(tmp_path, **options) as generator, pytest.raises(UnsupportedError, match="max_length=172"):
+        generator.generate(drawn(20), max_new_tokens=3, stream=False)
+    with Generator(tmp_path, max_length=172, **options) as generator:
+        assert generator.generate(drawn(20), max_new_tokens=3, stream=False).tokens == reference(drawn(20), 3)
 
 
 def test_a_model_that_takes_no_padding(optimum_folder: Path, tmp_path: Path, device: Any):
