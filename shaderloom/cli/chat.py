@@ -73,10 +73,12 @@ class _Chat:
     def _command(self, name: str, argument: str = "") -> None:
         if name == "/reset":
             self._messages = list(self._start)
+            echo("the chat begins anew", err=True)
         elif name == "/save" and argument:
             try:
                 text = json.dumps(self._messages, indent=2, ensure_ascii=False)
                 Path(argument).write_text(text + "\n", encoding="utf-8")
+                echo(f"{len(self._messages)} messages in {argument}", err=True)
             except OSError as error:
                 raise unwritable(Path(argument), error) from error
         else:

@@ -17,6 +17,9 @@ _SPOKEN = {
     "providers=['cpu']": "--providers cpu",
     "providers=['CPUExecutionProvider']": "--providers CPUExecutionProvider",
     "limits={...}": "--limits NAME=SIZE",
+    "open the generator with a greater max_length": "pass a greater --max-length",
+    "pass max_length=": "pass --max-length ",
+    "pass max_new_tokens": "pass --max-new-tokens",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
     DECLARED: "--input gives the values of an input, --shape its shape",
 }

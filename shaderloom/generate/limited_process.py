@@ -62,7 +62,11 @@ class LimitedProcess:
         root = str(Path(__file__).resolve().parents[2])
         program = f"import sys; sys.path.insert(0, {root!r}); from shaderloom.generate.text_worker import main; main()"
         process = self._process = subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the program, which may go on
         )
         self._lines = queue.SimpleQueue()
         threading.Thread(target=_forward, args=(process.stdout, self._lines), daemon=True).start()

@@ -88,11 +88,15 @@ class OpeningDevice:
         return self.result().profile.is_software and not asked
 
 
-def warn_of_software(device: Device, severity: int) -> None:
-    """Say once that the device is a software one."""
+def warn_of_software(device: Device, severity: int, *, is_decoder: bool) -> None:
+    """Say once that the device is a software one; a decoder that generates text has no other provider."""
+    faster = (
+        "onnxruntime on the processor is faster with the same model"
+        if is_decoder
+        else "providers=['cpu'] is faster (by onnxruntime, where it is installed)"
+    )
     notify(
-        f"the only adapter is {device.name}, a software one; on this machine providers=['cpu'] is faster "
-        "(by onnxruntime, where it is installed)",
+        f"the only adapter is {device.name}, a software one; on this machine {faster}",
         once="software adapter",
         severity=severity,
         category=SoftwareAdapterWarning,

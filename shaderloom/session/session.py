@@ -129,6 +129,7 @@ class InferenceSession(OrtSession):
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
         compiler = _compiler_options(settings, options, batch, [name for name, _ in wanted])
+        self._logits = compiler.get("logits", "all")
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
             with RareCollections(), OpeningDevice(device, chosen, severity) as opening:
@@ -154,7 +155,7 @@ class InferenceSession(OrtSession):
         def make_cpu(chosen: Mapping[str, Any]) -> None:
             if external_data_loader is not None:
                 raise UnsupportedError("the packages behind it read external data from files only")
-            self._cpu = CpuEngine(*file, settings.onnxruntime_options(), logits=compiler.get("logits", "all"))
+            self._cpu = CpuEngine(*file, settings.onnxruntime_options(), logits=self._logits)
 
         ready = initialise_providers(wanted, {"wgpu": make_wgpu, "cpu": make_cpu}, severity=severity)
         header = self._read_header(settings)
@@ -273,7 +274,7 @@ class InferenceSession(OrtSession):
             check_ranges(self._checked, results[INDEX_RANGES])
         if self._warns_of_software:
             self._warns_of_software = False
-            warn_of_software(self.device, self._session_options.log_severity_level)
+            warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=self._logits == "token")
         for name, array in arrays.items():
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]

@@ -51,6 +51,14 @@ def test_generate(folder: Path, generator: Generator):
     assert "top_p" in run_command("generate", folder, "the", "--top-p", 3, status=1).output
 
 
+def test_errors_and_notes_speak_of_the_options_that_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    failed = run_command("generate", folder, "the cat", "--max-length", 5, status=1)
+    assert "--max-length" in failed.output and "max_length" not in failed.output
+    monkeypatch.delenv("SHADERLOOM_ADAPTER")
+    result = run_command("generate", folder, "the", "-n", 1)
+    assert "--providers" not in result.stderr
+
+
 def chat(folder: Path, lines: list[str], *options: str) -> Any:
     arguments = ["chat", str(folder), "-n", "5", *options]
     return CliRunner().invoke(app, arguments, input="\n".join(lines) + "\n")
@@ -67,6 +75,8 @@ def test_chat(folder: Path, generator: Generator, tmp_path: Path):
     assert result.stdout == printable_lines(f"{first}\n{second}\n{first}\n")
     assert "of them before" in result.stderr
     assert result.stderr.count("/reset forgets") == 2
+    assert f"2 messages in {saved}" in result.stderr
+    assert "begins anew" in result.stderr
 
 
 def test_an_answer_is_interrupted_and_the_chat_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch):
