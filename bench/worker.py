@@ -78,8 +78,12 @@ class Worker:
 
     def run(self) -> float:
         """One run: milliseconds."""
+        return float(self.ask()["ms"])
+
+    def ask(self) -> dict[str, Any]:
+        """One run: what the worker says of it."""
         self._tell("run\n")
-        return float(self.receive()["ms"])
+        return self.receive()
 
     def finish(self) -> dict[str, Any]:
         """End the process; gives its last message."""
