@@ -12,7 +12,8 @@ Each value in memory gets a :class:`StorageDecision`.  It stays float32 if
 * its elements (of a weight) or its :class:`~.observed_range.ObservedRange` lie beyond float16, or all of them below the
   normal halves;
 * a constant beyond the range may reach it (:mod:`.overflow_analysis`), whatever was observed;
-* the kernel that computes it stores no half words, or would have to be a slower one.
+* the kernel that computes it stores no half words, or would have to be a slower one;
+* the device takes long to convert halves, but for tables of which kernels read some elements.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from .storable import StorableTypes
 
 #: Weights of one axis and no more elements are vectors
 _VECTOR = 1 << 16
+_SLOW = "this device takes longer to convert halves than to read floats"
 
 
 @record
@@ -111,6 +113,7 @@ class _HalfRules:
 
     def __init__(self, graph: Graph, fusion: Fusion, compilation: Compilation, interface: InterfaceConstraints) -> None:
         self.fusion = fusion
+        self.converts_halves = compilation.target.converts_halves
         self.exact = ExactSet.of(graph, interface)
         self.observed = ObservedRange(compilation.options.reached)
         self.overflow = overflowing_values(
@@ -140,6 +143,8 @@ class _HalfRules:
             return f"a weight reaches {magnitude:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}"
         if 0.0 < magnitude < FLOAT16_SMALLEST_NORMAL:
             return f"no weight exceeds {magnitude:.3g}: float16 has few bits left there"
+        if not self.converts_halves and not self._is_table(value):
+            return _SLOW
         return None
 
     def keeps_activation(self, group: Group) -> str | None:
@@ -156,7 +161,15 @@ class _HalfRules:
             reason = self.observed.reason(value)
         if reason is None and not self._stores_halves(group):
             reason = f"its kernel ({group.family}) stores no half words, or would be slower"
-        return reason
+        return reason or (None if self.converts_halves else _SLOW)
+
+    def _is_table(self, weight: Value) -> bool:
+        """Return whether each kernel that reads a weight reads fewer elements than it has."""
+        return all(
+            group.region is None and ix.bounds(group.output.elements)[1] < ix.bounds(weight.elements)[0]
+            for group in self.fusion.groups
+            if weight in group.reads
+        )
 
     def _stores_halves(self, group: Group) -> bool:
         """Return whether the group's kernel is the same one with a float16 result."""

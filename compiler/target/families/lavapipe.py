@@ -29,6 +29,7 @@ TARGET = Target(
     neighbours=0,
     has_cheap_barriers=False,
     prefers_long_words=True,
+    converts_halves=True,
     multiplies_bytes=False,
     prefers_written_out_loops=False,
     inlines_uniforms=True,  # Mesa's lavapipe: milliseconds of its own compiler for each dispatch

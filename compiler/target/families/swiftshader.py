@@ -14,6 +14,7 @@ from . import lavapipe
 TARGET = replace(
     lavapipe.TARGET,
     inlines_uniforms=False,
+    converts_halves=False,  # a dozen operations each
     name="SwiftShader",
     adapters=("swiftshader",),
     repaid_range_runs=600,
