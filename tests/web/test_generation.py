@@ -13,15 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from examples.chat.model import SMOLLM2, smollm2_folder
+from examples.ocr.fetch import ModelUnavailableError, fetch_model
 from shaderloom import Generator
 from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.generate.bundling import compile_generator
 from shaderloom.generate.sampling import Sampling, choose
 
+from ..examples.test_chat import MARGIN, QUESTIONS
 from ..shaderloom.generate.test_growing import drawn as growing_prompt
 from ..shaderloom.generate.test_growing import reference as growing_reference
 from ..shaderloom.generate.test_growing import write_optimum_folder
 from ..support.bundles import copy_bundle, seal
+from ..support.llama_reference import LlamaReference
 from ..support.tiny_gguf import END, TOKENS, TinyGguf, write_tiny_gguf
 from .chromium import Page, PageError
 
@@ -143,6 +147,41 @@ def test_caches_that_grow(open_bundle: Any, tmp_path: Path):
     assert page.call("generate", growing_prompt(147)[:20], {"maxNewTokens": 1})["reusedTokens"] == 19
     with pytest.raises(PageError, match="length of 200"):
         page.call("generate", growing_prompt(199), {"maxNewTokens": 2})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's model as a bundle for software adapters."""
+    try:
+        folder = smollm2_folder()
+    except ModelUnavailableError as error:
+        pytest.skip(str(error))
+    path = tmp_path_factory.mktemp("trained") / "b"
+    compile_generator(folder, path, max_length=512, target="web-software")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("prompts", "count"),
+    [pytest.param(1, 24, marks=pytest.mark.slow), pytest.param(20, 64, marks=pytest.mark.soak)],
+)
+def test_greedy_answers_are_those_of_float32_weights(
+    open_bundle: Any, trained: Path, device: Any, prompts: int, count: int
+):
+    """Every token of a trained model is the one of the reference behind the same text, but for ties."""
+    page = open_bundle(trained)
+    page.evaluate(OPEN)
+    reference = LlamaReference.read(fetch_model(SMOLLM2))
+    ties = 0
+    with Generator(trained, device=device) as generator:
+        texts = [generator.encode([{"role": "user", "content": question}]) for question in QUESTIONS[:prompts]]
+    for ids in texts:
+        tokens = page.call("generate", ids, {"maxNewTokens": count})["tokens"]
+        logits = reference.logits([*ids, *tokens[:-1]])[len(ids) - 1 :]
+        behind = logits.max(-1) - logits[np.arange(len(tokens)), tokens]
+        assert behind.max() <= MARGIN, (ids, tokens)
+        ties += int((behind > 0).sum())
+    assert ties <= prompts * count // 128
 
 
 def test_what_is_asked_wrongly(page: Page):

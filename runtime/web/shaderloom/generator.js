@@ -5,6 +5,7 @@
 import { load } from "../shaderloom.js";
 import { abortable } from "./aborting.js";
 import { tensorUsage } from "./buffers.js";
+import { isSoftware } from "./device.js";
 import { DeviceChoice, tokenOf } from "./device_choice.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
@@ -206,12 +207,14 @@ class Generator {
     return token;
   }
 
-  /** Return the tokens of the next run: up to three times as many as are wanted, where padding has room.
+  /** Return the tokens of the next run, more than are wanted where padding has room and takes less than runs.
    *  @param {number} wanted */
   #chunk(wanted) {
     const { chunks, inPlace, hasRow, rows } = this.#settings;
+    // a row of padding costs a processor as much as a token, and a GPU little
+    const share = (/** @type {number} */ size) => (size > 16 && isSoftware(this.session.device) ? 3 / 4 : 1 / 3);
     const fits = inPlace && hasRow
-      ? (/** @type {number} */ size) => this.#ids.length + size <= rows.high && wanted > Math.floor(size / 3)
+      ? (/** @type {number} */ size) => this.#ids.length + size <= rows.high && wanted > Math.floor(size * share(size))
       : (/** @type {number} */ size) => size <= wanted;
     return chunks.find(fits) ?? 1;
   }

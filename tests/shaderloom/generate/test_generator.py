@@ -87,6 +87,14 @@ def test_a_long_conversation(tmp_path: Path, device: Any):
         assert generator.plans == 3
 
 
+def test_runs_are_padded_where_that_takes_less(generator: Generator):
+    decoder = generator._shared.decoder
+    on_processor = decoder.session.device.profile.is_software
+    sizes = [decoder.chunk(wanted, 0) for wanted in (1, 5, 6, 16, 42, 43, 96, 97, 300)]
+    assert sizes == [1, 1, 16, 16, 16, *([16, 16] if on_processor else [128, 128]), 128, 128]
+    assert [decoder.chunk(300, decoder.form.limit - room) for room in (128, 127, 15)] == [128, 16, 1]
+
+
 def test_what_both_prompts_begin_with_is_not_computed_again(generator: Generator, tiny: TinyGguf):
     generator.rewind()
     ids = drawn(40, 2)
