@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ Values = dict[str, StageInput]
 KNOWN_ELEMENTS, READ_ELEMENTS = DEFAULT_LIMITS.fold_elements, 64
 #: Upper bounds of an integer of which nothing is known: the first for which the stages fit the target
 UPPER_BOUNDS = (4096, 1024, 256, 64)
+#: Sizes of operands that are tried as upper bounds
+MOST_EXTENTS = 3
 #: Stages of a program, those of all branches counted
 MOST_STAGES = 256
 
@@ -237,7 +240,8 @@ class _ProgramCompiler:
         def follow() -> tuple[Step, ...]:
             self._ends.pop(loop.block.name, None)
             inside = loop.inside(values, self._ranges)
-            body = self._steps(loop.block.state(loop.block.nodes, frozenset()), inside)
+            block = loop.block
+            body = self._steps(block.state(block.nodes, frozenset()), inside)
             if not loop.check(inside, self._ends.pop(loop.block.name)):
                 return self._iterated(state, values, item, loop)
             return self._behind(_without(state, [item], loop.behind), values, inside, loop, body)
@@ -296,7 +300,7 @@ class _ProgramCompiler:
 
         most = _most_elements(readers, reached)
         try:
-            return self._within_ranges(symbols, _tries(most), follow)
+            return self._within_ranges(symbols, _tries(most), follow, _extents(readers, reached))
         except (ShapeError, UnsupportedError):
             possible = [self._declared.get(each, None if most is None else SizeRange(0, most)) for each in symbols]
             choices = choices_of(possible) if self._guilty == symbols else []
@@ -351,10 +355,15 @@ class _ProgramCompiler:
         return sides
 
     def _within_ranges(
-        self, symbols: tuple[str, ...], tries: tuple[int, ...], follow: Callable[[], tuple[Step, ...]]
+        self,
+        symbols: tuple[str, ...],
+        tries: tuple[int, ...],
+        follow: Callable[[], tuple[Step, ...]],
+        extents: Sequence[int] = (),
     ) -> tuple[Step, ...]:
         """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
-        their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0.
+        their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0, and up to one of
+        ``extents`` if they do not fit beyond.
 
         Symbols that the other side of a branch reads, too, have their ranges.
         """
@@ -384,6 +393,12 @@ class _ProgramCompiler:
             lower = {each: [bound for bound in UPPER_BOUNDS if bound < high] for each, high in highs.items()}
             if lower and all(lower.values()):
                 raise _SmallerRanges({each: bounds[0] for each, bounds in lower.items()})
+        refused = self._refused
+        if is_open and self._guilty == symbols and not isinstance(refused, LimitError):
+            for high in (high for high in extents if high < tries[0]):
+                with suppress(LimitError, ShapeError, UnsupportedError):
+                    return self._within_ranges(symbols, (high,), follow)
+            raise refused
         raise self._refused
 
     def _branch(self, state: State, values: Values, name: str, sizes: tuple[int, ...]) -> BranchStep:
@@ -550,6 +565,13 @@ def _most_elements(readers: Sequence[PendingNode], reached: Advance) -> int | No
     """Return the most elements that a part of a split operator can count; None where no such part reads a number."""
     operands = [reached.values[item.inputs[0]] for item in readers if item.node.domain == "loom"]
     return min((ix.bounds(value.elements)[1] for value in operands), default=None)
+
+
+def _extents(readers: Sequence[PendingNode], reached: Advance) -> list[int]:
+    """Return the sizes of what nodes read, the largest first: what selects from it has at most as many."""
+    values = (reached.values[name] for item in readers for name in item.inputs if name in reached.values)
+    sizes = {size for value in values for size in value.shape if isinstance(size, int) and size > 0}
+    return sorted(sizes, reverse=True)[:MOST_EXTENTS]
 
 
 def _tries(most: int | None) -> tuple[int, ...]:

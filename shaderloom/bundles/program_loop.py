@@ -10,13 +10,13 @@ from ..compiler.binding.loop_unrolling import body_of
 from ..compiler.ir.constants import TensorSource
 from ..compiler.staging.control_dependence import deciding_results
 from ..compiler.staging.partial_compile import StageInput
-from ..compiler.staging.program_graph import PendingNode, ProgramScope
+from ..compiler.staging.program_graph import PendingNode, ProgramScope, make_node
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import declared_dimension, dimension, serialise
 from ..compiler.symbolic.polynomial import Dim
 from ..execution.program.state import Block
 from ..runtime.bundle.program import CarriedValue, IterateStep, StackedValue, Step
-from ..runtime.plan.dtypes import BOOL, INT64
+from ..runtime.plan.dtypes import BOOL, FLOAT32, INT32, INT64, DType
 from ..runtime.plan.errors import LimitError, ModelError, ShapeError, UnsupportedError
 from ..runtime.plan.facts import ValueFacts
 from ..runtime.plan.plan import MOST_ITERATIONS
@@ -31,8 +31,7 @@ class ProgramLoop:
     """One Loop or Scan, with what is known of the ``values`` before it.
 
     ``unstored`` has the names under which initial values are stored that no step has computed; ``block`` is the body,
-    and ``behind`` are nodes that follow the loop.  Raises :class:`UnsupportedError` for a loop whose first condition is
-    a constant false, and for a Scan of a batch.
+    and ``behind`` are nodes that follow the loop.  Raises :class:`UnsupportedError` for a Scan of a batch.
 
     ``deciding`` are the names on which later control decisions depend.
     """
@@ -49,7 +48,6 @@ class ProgramLoop:
         self._scope = ProgramScope(graph, item.scope, f"{item.scope.prefix}{item.node.op}_{item.origin.index}.body/")
         self._inputs = [self._scope.qualify(port.name) for port in graph.inputs]  #: the carried ones, below
         self._outputs = [self._scope.qualify(port.name) for port in graph.outputs]  #: those of carried values and rows
-        outputs = tuple(dict.fromkeys(self._outputs))
         self.behind: list[PendingNode] = []
         self._growing: dict[tuple[int, int], str] = {}  #: symbols by position of what is carried, and axis
         self._facts: dict[str, ValueFacts] = {}  #: of what is carried, in any iteration
@@ -61,15 +59,21 @@ class ProgramLoop:
             self._read_loop(constants, values)
         else:
             nodes = [*self._read_scan(values), *nodes]
+        self._nodes = nodes
         control = {own for own, name in zip(self._outputs, item.outputs) if name in deciding}
         control |= set() if self._going is None else {self._going}
-        in_control = deciding_results(nodes, self._inputs, self._outputs, control)
-        self.block = Block(self._scope.prefix, tuple(nodes), outputs, in_control)
+        self._control = deciding_results(nodes, self._inputs, self._outputs, control)
+        self._block_outputs = tuple(dict.fromkeys([*control.difference(self._outputs), *self._outputs]))
         self.unstored = {
             name: f"{self._scope.prefix}{name} first"
             for name in self._initial
             if name not in values or values[name].static_value is not None or values[name].facts.is_wide
         }
+
+    @property
+    def block(self) -> Block:
+        """The body: its outputs are the condition, what is carried on, and rows."""
+        return Block(self._scope.prefix, tuple(self._nodes), self._block_outputs, self._control)
 
     def _read_loop(self, constants: Mapping[str, TensorSource], values: Mapping[str, StageInput]) -> None:
         """Read the operands of a Loop: its trip count, its condition, and what it carries."""
@@ -133,7 +137,7 @@ class ProgramLoop:
         if elements is None:
             return name
         if not elements.all():
-            raise UnsupportedError("Loop has a condition that is never true", origin=self._item.origin)
+            self.count = 0
         return None
 
     @property
@@ -175,10 +179,11 @@ class ProgramLoop:
     def check(self, inside: Mapping[str, StageInput], ends: Sequence[Mapping[str, StageInput]]) -> bool:
         """Check the body's results where it ends, for each of its branches.
 
-        Returns False where sizes change that were taken to be the same in each iteration, or what is known of values:
-        from then on they have symbols, and facts that hold in all iterations, with which the body is compiled again.
-        Raises :class:`UnsupportedError` for a carried value of another type or rank than it began with, and for rows
-        that cannot be stacked by copies.
+        Returns False where sizes change that were taken to be the same in each iteration, or what is known of values,
+        and where rows are of a narrow type: from then on they have symbols, facts that hold in all iterations, and a
+        wider type, with which the body is compiled again.
+        Raises :class:`UnsupportedError` for a carried value of another type or rank than it began with, and for rows of
+        changing shapes.
         """
         before = len(self._growing), dict(self._facts)
         origin = self._item.origin
@@ -201,19 +206,33 @@ class ProgramLoop:
             for row in self._rows:
                 value, first = end[row], ends[0][row]
                 dtype = value.dtype
+                if dtype is not None and dtype.itemsize % _WORD:
+                    self._widen_row(row, dtype)
+                    return False
                 grows = any(name in self.symbols for size in value.shape for name in _symbols_of(size))
                 is_same = (dtype, value.shape) == (first.dtype, first.shape) and not grows
-                if dtype is None or dtype.itemsize % _WORD or not is_same:
+                if dtype is None or not is_same:
                     raise UnsupportedError(
-                        f"'{row}' is no row of whole words that is the same in all iterations",
-                        origin=origin,
-                        tensor=row,
+                        f"'{row}' is no row that has one shape in all iterations", origin=origin, tensor=row
                     )
         conditions = [end[self._going].static_value for end in ends if self._going is not None]
         if all(condition is not None and condition.all() for condition in conditions):
             self._going = None
         self._end = ends[0]
         return True
+
+    def _widen_row(self, row: str, dtype: DType) -> None:
+        """Stack a row of elements narrower than a word in a type that has its values, and turn the rows back."""
+        wider = FLOAT32 if dtype.is_float else INT32
+        position, origin = self._outputs.index(row, len(self._initial)), self._item.origin
+        wide, result = f"{row} wide", self._results[position]
+        if result:
+            self._results[position] = f"{result} wide"
+            self.behind.insert(0, make_node("Cast", self._scope, [f"{result} wide"], [result], origin, to=dtype.onnx))
+        self._outputs[position] = wide
+        if wide not in self._block_outputs:
+            self._nodes.append(make_node("Cast", self._scope, [row], [wide], origin, to=wider.onnx))
+            self._block_outputs = (*self._block_outputs, wide)
 
     def _note_growth(self, position: int, shape: Sequence[Dim], following: Sequence[Dim]) -> None:
         """Give a symbol to each axis of a carried value on which it differs in the next iteration."""

@@ -97,6 +97,26 @@ DECIDING = {
         [{"x": floats(1, 1, 4, 4), "sizes": ints(1, 1, *rest)} for rest in ((8, 6), (3, 4))],
         {"ranges": {"a": (1, 1), "b": (1, 1), "c": (1, 16), "d": (1, 16)}},
     ),
+    "rows of elements narrower than a word": Deciding(
+        """g (float[4] x, int64 k) => (float[4] y, bool[k, 4] signs, float16[k, 4] halves) <float zero = {0}> {
+            y, signs, halves = Loop(k, , x) <
+                body = b (int64 i, bool go, float[4] v) => (bool on, float[4] w, bool[4] r, float16[4] h) {
+                    on = Identity(go)  w = Neg(v)  r = Greater(v, zero)  h = Cast<to = 10>(v) } > }""",
+        [{"x": floats(4), "k": number(k)} for k in (3, 1)],
+        {"ranges": {"k": (0, 9)}},
+    ),
+    "a Loop that never runs": Deciding(
+        """g (float[4] x, int64 k) => (float[4] y) <bool never = {0}> {
+            y = Loop(k, never, x) < body = b (int64 i, bool go, float[4] v) => (bool on, float[4] w) {
+                on = Identity(go)  w = Neg(v) } > }""",
+        [{"x": floats(4), "k": number(3)}],
+    ),
+    "as many of the largest as are above a number": Deciding(
+        """g (float[20] x, float low) => (float[n] y) <int64[1] axis = {0}> {
+            above = Greater(x, low)  ones = Cast<to = 7>(above)  k = ReduceSum<keepdims = 1>(ones, axis)
+            y, places = TopK(x, k) }""",
+        [{"x": floats(20), "low": np.array(low, np.float32)} for low in (0, 9)],
+    ),
     "an axis": Deciding(
         "g (float[4, 5] x, int64 axis) => (float[4, 5] y) { y = CumSum(x, axis) }",
         [{"x": floats(4, 5), "axis": number(axis)} for axis in (0, 1)],
