@@ -10,7 +10,7 @@ from ..runtime.execution.executor import Executor
 from ..runtime.plan.record import record
 from .one_plan import SEEN_SHAPES, Shapes
 from .plan_bound import PlanBound, Reloads
-from .resources import MAX_ROWS, DeviceResources, KeyStats
+from .resources import DeviceResources, KeyStats
 
 
 @record
@@ -77,13 +77,8 @@ class LoadedPlans:
             self._stats.evictions += 1
         if str(key) in self._stats.keys:
             self._reloads.add()
-        prepared = self._stats.prepare_ms
-        executor = self._resources.executor(compiled)
-        stats = KeyStats(compiled.milliseconds, compiled.from_disk, self._stats.prepare_ms - prepared, key.is_range)
-        rows = self._stats.keys
-        rows[str(key)] = stats
-        if len(rows) > MAX_ROWS:
-            del rows[next(iter(rows))]
+        executor, stats = self._resources.load(compiled, is_range=key.is_range)
+        self._stats.add(str(key), stats)
         self._ready[key] = ready = LoadedPlan(key, str(key), compiled, executor, stats)
         self._stats.last_key, self.last = ready.text, ready
         return ready

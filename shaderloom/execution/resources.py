@@ -37,7 +37,8 @@ MAX_ROWS = 1024
 class SessionStats:
     """Counts since the session was created.
 
-    ``keys`` is by shape key as text; an evicted key keeps its row while it is among the last :data:`MAX_ROWS`.
+    ``keys`` is by shape key as text, for a stage with the first node that was left; an evicted key keeps its row while
+    it is among the last :data:`MAX_ROWS`.
     """
 
     hits: int = 0
@@ -55,6 +56,12 @@ class SessionStats:
     steps: list[str] = field(default_factory=list)
     calls: int = 0
     crossings: list[Any] = field(default_factory=list)
+
+    def add(self, key: str, row: KeyStats) -> None:
+        """Keep the row of a plan, and drop the one that was added first beyond :data:`MAX_ROWS`."""
+        self.keys[key] = row
+        if len(self.keys) > MAX_ROWS:
+            del self.keys[next(iter(self.keys))]
 
     @property
     def ranges(self) -> list[str]:
@@ -171,6 +178,14 @@ class DeviceResources:
             self.stats.compile_ms += compiled.milliseconds
             self.stats.prepare_ms += (time.perf_counter() - start) * 1e3
         return executor
+
+    def load(
+        self, compiled: CompiledPlan, pool: WeightPool | None = None, *, is_range: bool
+    ) -> tuple[Executor, KeyStats]:
+        """Return the :meth:`executor` of a plan, and what it cost."""
+        before = self.stats.prepare_ms
+        executor = self.executor(compiled, pool)
+        return executor, KeyStats(compiled.milliseconds, compiled.from_disk, self.stats.prepare_ms - before, is_range)
 
     def close(self) -> None:
         if self._compiler is not None:

@@ -25,6 +25,7 @@ from .values import Crossing, RuntimeValue, narrowed
 
 if TYPE_CHECKING:
     from ..compiler.passes.lowering import Lowering
+    from .resources import KeyStats
 
 #: Values by qualified name
 Env = dict[str, RuntimeValue]
@@ -132,12 +133,15 @@ class PlanStep:
         size_inputs: Mapping[str, SizeInput] | None = None,
         general: GeneralisedShape | None = None,
         facts: Mapping[str, ValueFacts] | None = None,
+        costs: KeyStats | None = None,
     ) -> None:
         """Wrap an executor as a step; ``size_inputs`` are plan inputs that carry only a dimension's size.
 
-        ``general`` are the sizes that the plan serves, if they are open.  ``facts`` are those of outputs.
+        ``general`` are the sizes that the plan serves, if they are open.  ``facts`` are those of outputs.  ``costs``
+        count the runs.
         """
         self.executor = executor
+        self.costs = costs
         self.facts = facts or {}
         self.recompile = recompile
         self.outputs = dict(outputs)
@@ -181,6 +185,8 @@ class PlanStep:
             if not folded and not isinstance(value, Tensor) and self.outputs[name] == "cpu":
                 record.crossings.append(Crossing(name, "cpu", value.nbytes))
         env.update(aliased)
+        if self.costs is not None:
+            self.costs.runs += 1
         if self.works:
             record.steps.append("wgpu")
             record.calls += len(self.executor.plan.calls)

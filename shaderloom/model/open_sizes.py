@@ -390,6 +390,19 @@ def _sizes(key: Key, elements: bool = True) -> dict[str, tuple[int, ...]]:
     return sizes
 
 
+def sizes_text(sizes: Mapping[str, Sequence[int | SymbolicSize]]) -> str:
+    """Return sizes of values as text."""
+    return ", ".join(f"{name}={'x'.join(map(str, row)) or 'scalar'}" for name, row in sizes.items())
+
+
+def key_text(key: Key, general: GeneralisedShape | None = None) -> str:
+    """Return the sizes of a key as text; those that are ``general`` by name, with their ranges."""
+    sizes = _sizes(key)
+    if general is None:
+        return sizes_text(sizes)
+    return f"{sizes_text({name: general.replaced(name, row) for name, row in sizes.items()})} ({general})"
+
+
 def _kind(described: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the description of a value without its sizes."""
     return (described[0], len(described[1])) if len(described) == 2 else (*described[:2], "compiled in")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..log import COMPILE
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.size_range import SizeRange
-from .open_sizes import GeneralisedShape, Key, SizeHistory, Sizes
+from .open_sizes import GeneralisedShape, Key, SizeHistory, sizes_text
 from .size_orders import ValueAxis
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class SizeMemory:
         return {
             "mode": self.mode or declared["mode"],
             "ranges": [*declared["ranges"], *generals],
-            "points": list({**self.declared_points, **dict.fromkeys(map(_text, points))}),
+            "points": list({**self.declared_points, **dict.fromkeys(map(sizes_text, points))}),
             "refused": dict(self.refusals),
         }
 
@@ -118,10 +118,6 @@ class SizeMemory:
 def describe_declared(declared: Mapping[str, SizeRange]) -> dict[str, Any]:
     """Return declared ranges as :meth:`SizeMemory.describe` does."""
     return {"mode": "declared", "ranges": [f"{name} {sizes}" for name, sizes in declared.items()]}
-
-
-def _text(sizes: Sizes) -> str:
-    return ", ".join(f"{name}={'x'.join(map(str, row)) or 'scalar'}" for name, row in sizes.items())
 
 
 def read_mode(dynamic: Any) -> str | None:

@@ -231,11 +231,11 @@ class ProgramBuilder:
             return self._host_step(), following
         compiled, recompile = self.stages.compile(state, reached, outputs, crossing, recompute, general)
         resources = self._context.resources
-        executor = resources.executor(compiled, self._context.pool)
+        executor, costs = resources.load(compiled, self._context.pool, is_range=general is not None)
         for item, placement in zip(reached.done, compiled.plan.facts.nodes):
             self._context.place(item, *PROVIDERS[placement])
         facts = facts_of_outputs(compiled.plan, declared)
-        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general, facts), following
+        return PlanStep(executor, outputs, resources.device, recompile, size_inputs, general, facts, costs), following
 
     @staticmethod
     def _host_alone(name: str, readers: Sequence[PendingNode], reached: Advance) -> bool:

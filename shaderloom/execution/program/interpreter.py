@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...model.model import Model
-from ...model.open_sizes import Key
+from ...model.open_sizes import Key, key_text
 from ...plans.placement import Placement, describe
 from ...runtime.execution.attachment import Target
 from ...runtime.execution.weight_pool import WeightPool
@@ -144,6 +144,9 @@ class Program:
         if isinstance(step, PlanStep):
             general = step.general
             self._source.sizes.note(state.identity, key, general, step.executor.plan.facts.tiled)
+            if step.costs is not None and self.context.pool is None:
+                row = f"{state.pending[0].origin}: {key_text(key, general)}"
+                self._resources.stats.add(row, step.costs)
             if general is not None:
                 key = general.key(key) or key
         before = self._cache.evicted

@@ -12,7 +12,7 @@ from shaderloom import notices
 from shaderloom.execution.loaded_plans import LoadedPlans
 from shaderloom.execution.one_plan import SEEN_SHAPES
 from shaderloom.execution.plan_bound import LEAST_PLANS, PLAN_BYTES, RELOADS
-from shaderloom.execution.resources import SessionStats
+from shaderloom.execution.resources import KeyStats, SessionStats
 from shaderloom.model.compiled import CompiledPlan
 from shaderloom.model.feeds import ShapeKey
 from shaderloom.runtime.plan.errors import InputError
@@ -40,11 +40,10 @@ class Resources:
     most: int = 0
     bytes: int = 0  #: of the executors to come
 
-    def executor(self, compiled: CompiledPlan) -> Any:
-        self.stats.prepare_ms += 2.0
+    def load(self, compiled: CompiledPlan, *, is_range: bool) -> tuple[Any, KeyStats]:
         self.open.append(Executor(self.bytes))
         self.most = max(self.most, sum(not executor.closed for executor in self.open))
-        return self.open[-1]
+        return self.open[-1], KeyStats(compiled.milliseconds, compiled.from_disk, 2.0, is_range)
 
 
 def key(size: int) -> ShapeKey:

@@ -180,6 +180,34 @@ def test_a_second_program_starts_with_its_ranges(device, tmp_path) -> None:
             assert session.stats.disk_hits == (0 if number == 0 else 2)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_stages_around_nodes_of_the_cpu(device, precision: str) -> None:
+    """Statistics have a row for the plan of each stage, with its range and its runs."""
+    model = parse("""g (float[n, 4] x) => (float[n, 4] y) { t = Tanh(x)  d = Cast<to = 11>(t)  e = Sin(d)
+        f = Cast<to = 1>(e)  y = Softmax(f) }""")
+    options = shaderloom.SessionOptions()
+    options.precision = precision
+    sizes = (5, 9, 30, 100, 64, 33, 12, 250)
+    with shaderloom.InferenceSession(model, options, ["wgpu", "cpu"], device=device, cache=False) as session:
+        for size in sizes:
+            x = numbers(size, 4)
+            powers = np.exp(np.sin(np.tanh(x.astype(np.float64))))
+            tolerance = 2e-6 if precision == "float32" else 1e-3
+            np.testing.assert_allclose(
+                session.run(None, {"x": x})[0], powers / powers.sum(1, keepdims=True), rtol=tolerance
+            )
+        stats = session.stats
+        assert session.stats.steps == ["wgpu", "cpu", "wgpu"]
+        assert stats.ranges == [
+            "Tanh (main node 0): x=x[0]x4 (x[0] 9 to 256)",
+            "Softmax (main node 4): f=f[0]x4 (f[0] 9 to 256)",
+        ]
+        assert stats.points[:2] == ["Tanh (main node 0): x=5x4", "Softmax (main node 4): f=5x4"]
+        assert len(stats.keys) == stats.misses
+        runs = [row.runs for row in stats.keys.values()]
+        assert sum(runs) == 2 * len(sizes) and min(stats.keys[key].runs for key in stats.ranges) >= len(sizes) - 2
+
+
 def test_half_precision(device) -> None:
     pair = Pair(
         parse("""g (float[n, 4] x) => (float[n, n] y) { t = Transpose<perm = [1, 0]>(x)  s = MatMul(x, t)
