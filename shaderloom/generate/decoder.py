@@ -43,6 +43,8 @@ class DecoderForm:
         self.max_length, self.context = checked_length(folder, max_length), folder.context
         #: the most rows of a cache in place
         self.limit = -(-self.max_length // ROWS) * ROWS
+        #: the most rows of a cache that grows: a run has a token behind them
+        self.longest_past = max(self.max_length - 1, 1)
         header = decoder_header(folder, cache)
         caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
         first = next(iter(caches.values()))
@@ -50,7 +52,7 @@ class DecoderForm:
         #: whether a run says which row's logits it wants: those of others have no padding
         self.has_row = any(port.name == ROW for port in header.inputs)
         self.dynamic: Mapping[str, tuple[int, ...]] = (
-            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, max(self.max_length - 1, 1))}
+            {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.longest_past)}
         )
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
         self.presents = cache_pairs(folder, caches, {port.name for port in header.outputs})
@@ -67,7 +69,7 @@ class DecoderForm:
 
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows."""
-        rows = ROWS if self.in_place else min(ROWS, self.max_length)
+        rows = ROWS if self.in_place else min(ROWS, self.longest_past)
         caches = {name: (batch, heads, rows, size) for name, (batch, heads, size, _) in self.layout.items()}
         return {**caches, **self.small_shapes(tokens)}
 
