@@ -23,8 +23,8 @@ def command(
     models: Annotated[
         list[Path],
         typer.Argument(
-            metavar="BUNDLE...|FOLDER",
-            help="Shader bundles, folders or zips; with --api openai the folder of a decoder.",
+            metavar="BUNDLE...|FOLDER|MODEL",
+            help="Shader bundles, folders or zips; with --api the folder of a decoder, or a model.",
         ),
     ],
     api: Annotated[
@@ -44,7 +44,9 @@ def command(
 
     [bold]--api openai[/bold] speaks what clients of OpenAI's expect: /v1/models, /v1/chat/completions and
     /v1/completions, streamed or whole. Requests are answered together, and join and leave between tokens.
-    /health says whether the server lives, /metrics has numbers in the form of Prometheus.
+    [bold]--api kserve[/bold] speaks version 2 of the KServe protocol: tensors in, tensors out, in JSON or bytes.
+    Requests of equal shapes run together where the model's rows do not depend on each other.
+    Both have /health, and /metrics in the form of Prometheus.
 
     Ctrl-C ends it; a second one does not wait for answers.
 
@@ -55,6 +57,8 @@ def command(
       shaderloom serve encoder.shaderbundle decoder.shaderbundle
 
       shaderloom serve smollm2 --api openai --slots 8 --queue 64
+
+      shaderloom serve resnet50.onnx --api kserve --slots 32
 
       curl http://127.0.0.1:8000/v1/chat/completions -d
       '{"model": "smollm2", "messages": [{"role": "user", "content": "Hello"}]}'
