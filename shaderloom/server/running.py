@@ -44,9 +44,14 @@ class ApiServer:
                 timeout_graceful_shutdown=int(limits.stop_seconds),
             )
         )
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="shaderloom-http")
-        self._thread.daemon = True
-        self._thread.start()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="shaderloom-http", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._ended.set()
 
     @property
     def url(self) -> str:
@@ -55,8 +60,8 @@ class ApiServer:
 
     def wait(self) -> None:
         """Block until the server has ended; a KeyboardInterrupt propagates."""
-        while self._thread.is_alive():
-            self._thread.join(1)
+        while not self._ended.wait(1):  # not by joining: an interrupt there makes Python believe that the thread ended
+            pass
 
     def close(self) -> None:
         """Stop listening, let answers end for a while, and close the API.  An interrupt ends answers at once."""
