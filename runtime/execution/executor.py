@@ -86,7 +86,7 @@ class Executor:
         self._problems = ProblemBuffer(device, self._account, plan.problems)
         self._groups = BindGroups(self._binder, plan.commands, self._sizes, self._buffers)
         self._arenas = tuple(f"arena:{index}" for index in range(len(plan.arenas)))
-        self._room: list[int] = []  #: bytes of each arena
+        self._room: list[int] | None = None  #: bytes of each arena
         self._written_symbols: tuple[int, ...] | None = None
         self._output_pool = OutputPool(device.profile.limit("max-buffer-size") if plan.symbols else None)
         own_account = self._account  # not self: a closed executor must not wait for a garbage collection
@@ -272,7 +272,7 @@ class Executor:
             self._staging.reserve(sum(sizes.outputs[port.name].padded for port in self.plan.outputs))
 
     def _allocate_arenas(self, sizes: RunSizes) -> None:
-        if any(map(operator.gt, sizes.arenas, self._room)) or not self._room:
+        if self._room is None or any(map(operator.gt, sizes.arenas, self._room)):
             for name, size in zip(self._arenas, sizes.arenas):
                 self._allocate(name, size)
             self._room = [self._buffers[name].size for name in self._arenas]

@@ -39,6 +39,19 @@ def test_new_sizes_bind_nothing_anew(each_device, monkeypatch) -> None:
     assert counts == [calls] * 4 + [2 * calls] * 4
 
 
+def test_a_plan_without_arenas_looks_for_its_buffers_once(device, monkeypatch) -> None:
+    sought = []
+    plain = executor.Executor._allocate_symbols
+    monkeypatch.setattr(executor.Executor, "_allocate_symbols", lambda run: sought.append(1) or plain(run))
+    tanh = parse("g (float[n, 8] x) => (float[n, 8] y) { y = Tanh(x) }")
+    with shaderloom.InferenceSession(tanh, device=device, cache=False, dynamic={"n": (2, 99)}) as session:
+        for size in (40, 3, 99):
+            x = numbers(size, 8, seed=size)
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], np.tanh(x), rtol=1e-5, atol=1e-6)
+        assert not engine_of(session).last.compiled.plan.arenas
+    assert sought == [1]
+
+
 def test_a_caller_s_tensor_is_bound_in_its_size(each_device) -> None:
     """Between runs on arrays, with tensors for the input, the output, or both."""
     with shaderloom.InferenceSession(parse(SUMS), device=each_device, cache=False, dynamic={"n": (1, 99)}) as session:
