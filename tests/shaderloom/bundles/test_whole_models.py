@@ -44,6 +44,29 @@ def test_bundles_give_what_sessions_give(name, device, tmp_path):
     assert name not in ("detector", "voice") or len(counts) > 1, "sizes depend on the data"
 
 
+@pytest.mark.parametrize("name", ["voice", "whisper_decoder_merged"])
+def test_programs_in_half_precision_decide_as_sessions_in_full_precision(name, device, tmp_path):
+    """Measured on the first inputs alone, which take one side of the decoder's branch."""
+    model = MODELS[name]()
+    options = {**model.options, "precision": "float16", "sample_inputs": model.feeds[0]}
+    manifests = [
+        compile_bundle(model.model, tmp_path / "half", **options),
+        compile_bundle(model.model, tmp_path / "full", **model.options),
+    ]
+    half, full = (sum(part.length for parts in each.weights.values() for part in parts) for each in manifests)
+    assert half < (full if name == "voice" else 0.75 * full), (
+        "durations are exact, and so are most weights of the voice"
+    )
+    with shaderloom.load_bundle(tmp_path / "half", device=device) as bundle, session_of(model, device) as session:
+        for feeds in model.feeds:
+            for actual, expected in zip(bundle.run(None, feeds), session.run(None, feeds), strict=True):
+                assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+                if actual.dtype.kind == "f":
+                    assert relative_error(actual, expected) <= 5e-3
+                else:
+                    np.testing.assert_array_equal(actual, expected)
+
+
 def test_a_detector_sees_letters(device, tmp_path):
     model = MODELS["detector"]()
     with bundle_of(model, tmp_path / "b", device) as bundle:
