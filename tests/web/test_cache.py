@@ -5,6 +5,7 @@ Covers: runtime/web/shaderloom/cache.js.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -224,6 +225,23 @@ def test_a_small_storage_is_told_before_weights_are_fetched(served: tuple[Page, 
     assert 'caches.delete("shaderloom")' in told
     assert not server.sent[WEIGHTS]
     assert load(page, cache=False) is True
+
+
+def test_weights_that_no_storage_holds_are_told_by_the_manifest_alone(served: tuple[Page, Server]):
+    """Nineteen gigabytes that a manifest announces; Chrome promises ten."""
+    page, server = served
+    manifest = json.loads(server.files["/bundle/manifest.json"])
+    size = 19 << 30
+    hashes = [f"{number:064x}" for number in range(size // CHUNK)]
+    manifest["files"]["weights-00002.safetensors"] = {"size": size, "sha256": hashes}
+    part = {"file": "weights-00002.safetensors", "offset": 0, "length": size}
+    manifest["weights"]["0" * 64] = {"bytes": size, "parts": [part]}
+    content = json.dumps(manifest).encode()
+    server.files["/bundle/manifest.json"] = content
+    server.files["/bundle/manifest.sha256"] = f"{hashlib.sha256(content).hexdigest()}\n".encode()
+    told = str(load(page, maxWeightBytes=2**36))
+    assert told.startswith("storage: the browser cannot store 20412.1 MB of the bundle: it gives this origin ")
+    assert not server.sent[WEIGHTS]
 
 
 def test_a_full_storage_is_told(served: tuple[Page, Server]):
