@@ -14,8 +14,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks" / "sessions.m
 STORE = Path(__file__).resolve().parent / "results" / "sessions.json"
 HEAD = """# Benchmarks of sessions
 
-Written by `python -m bench.overhead`, `bench.memory` and `bench.leaks`; do not edit. The other figures are in
-[models.md](models.md).
+Written by `python -m bench.overhead`, `bench.memory`, `bench.leaks` and `bench.many_inputs`; do not edit. The other
+figures are in [models.md](models.md).
 """
 
 
@@ -24,7 +24,7 @@ def save(section: str, content: dict[str, Any]) -> None:
     stored = json.loads(STORE.read_text()) if STORE.is_file() else {}
     part = stored[section] = {"machine": processor(), "date": datetime.date.today().isoformat(), **content}
     STORE.write_text(json.dumps(stored, indent=1) + "\n")
-    write = {"overhead": _overhead, "memory": _memory, "leaks": _leaks}[section]
+    write = {"overhead": _overhead, "memory": _memory, "leaks": _leaks, "many inputs": _many_inputs}[section]
     text = write(part) + f"\n{part['machine']}, {part['date']}; {part['device']}."
     PAGE.write_text(HEAD + "\n" + with_section(PAGE.read_text() if PAGE.is_file() else "", text))
 
@@ -89,4 +89,38 @@ def _leaks(part: dict[str, Any]) -> str:
         "Growth of resident memory in use (kB, after the C library has returned what was freed) and of the number of\n"
         "Python objects after the first twentieth.\n\n"
         + table(["what", "repeats", "growth", "objects", "objects of the device"], rows)
+    )
+
+
+def _many_inputs(part: dict[str, Any]) -> str:
+    rows = [
+        [
+            item["model"],
+            "cpu" if item["device"] == "cpu" else item["device"].partition(" ")[0],
+            way,
+            f"{row['rate']:,.1f}",
+            f"{row['ratio']:.2f}",
+            f"{row['difference']:.1e}",
+            f"{row['equal']:,} of {item['items']:,}",
+        ]
+        for item in part["results"]
+        for way, row in item["ways"].items()
+    ]
+    text = (
+        "## Many inputs\n\n"
+        "Items a second, numpy in and out: a loop of `session.run`, requests of `session.batched()`, a pool of one\n"
+        "process that joins nothing or up to 32 items, and `shaderloom map` from Parquet to npz through that pool.\n"
+        "*Ratio*: to the loop, the median of rounds in turns; *difference*: the largest from the results of the loop;\n"
+        "*equal*: items whose results are the same bits.\n\n"
+        + table(["model", "device", "way", "items/s", "ratio", "difference", "equal"], rows)
+    )
+    memory = part["memory"]
+    if memory is None:
+        return text
+    before, after = (
+        " and ".join(f"{kilobytes / 1e3:,.0f}" for kilobytes in memory[key]) for key in ("before", "after")
+    )
+    return text + (
+        f"\nMemory of the program and of the pool's process: {before} MB after {memory['items'] // 10:,} items of the\n"
+        f"five kernels, {after} MB after {memory['items']:,}.\n"
     )

@@ -28,6 +28,33 @@ class Request:
     deadline: float = 0.0  #: on the monotonic clock: when it no longer waits for others
 
 
+class Line:
+    """Requests of equal keys, the oldest first, and the number of their rows."""
+
+    def __init__(self) -> None:
+        self._requests: deque[Request] = deque()
+        self.rows = 0
+
+    @property
+    def deadline(self) -> float:
+        """When the oldest request no longer waits."""
+        return self._requests[0].deadline
+
+    def append(self, request: Request) -> None:
+        self._requests.append(request)
+        self.rows += request.rows
+
+    def take(self, most: int) -> list[Request]:
+        """Remove and return the oldest requests, of up to ``most`` rows together, or a single one."""
+        batch: list[Request] = []
+        rows = 0
+        while self._requests and (not batch or rows + self._requests[0].rows <= most):
+            batch.append(self._requests.popleft())
+            rows += batch[-1].rows
+        self.rows -= rows
+        return batch
+
+
 class RequestQueue:
     """Requests by key.  A batch is due when it has ``most`` rows, or its oldest request has waited ``wait`` seconds.
 
@@ -36,7 +63,7 @@ class RequestQueue:
 
     def __init__(self, most: int, wait: float, limit: int | None) -> None:
         self._most, self._wait, self._limit = most, wait, limit
-        self._lines: dict[Hashable, deque[Request]] = {}
+        self._lines: dict[Hashable, Line] = {}
         self._count = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -52,9 +79,11 @@ class RequestQueue:
             if self._limit is not None and self._count >= self._limit:
                 raise LimitError(f"{self._count} requests wait already", hint="ask again later, or raise max_queue")
             request.deadline = time.monotonic() + self._wait
-            self._lines.setdefault(request.key, deque()).append(request)
+            line = self._lines.setdefault(request.key, Line())
+            line.append(request)
             self._count += 1
-            self._changed.notify()
+            if self._count == 1 or line.rows >= self._most:  # else a thread waits already until the oldest is due
+                self._changed.notify()
 
     def take(self) -> list[Request]:
         """Wait for a batch that is due and remove it; return no requests once the queue is closed and empty."""
@@ -65,7 +94,7 @@ class RequestQueue:
                     return self._remove(key)
                 if self._closed:
                     return []
-                oldest = min((line[0].deadline for line in self._lines.values()), default=None)
+                oldest = min((line.deadline for line in self._lines.values()), default=None)
                 self._changed.wait(None if oldest is None else max(oldest - time.monotonic(), 0))
 
     def close(self) -> None:
@@ -78,21 +107,18 @@ class RequestQueue:
         """Return the key of a full batch, or of the one that has waited longest, if it is due."""
         if not self._lines:
             return None
-        full = (key for key, line in self._lines.items() if sum(each.rows for each in line) >= self._most)
+        full = (key for key, line in self._lines.items() if line.rows >= self._most)
         key = next(full, None)
         if key is None:
-            key = min(self._lines, key=lambda each: self._lines[each][0].deadline)
-            if not self._closed and self._lines[key][0].deadline > time.monotonic():
+            key = min(self._lines, key=lambda each: self._lines[each].deadline)
+            if not self._closed and self._lines[key].deadline > time.monotonic():
                 return None
         return key
 
     def _remove(self, key: Hashable) -> list[Request]:
-        line, rows = self._lines[key], 0
-        batch: list[Request] = []
-        while line and (not batch or rows + line[0].rows <= self._most):
-            batch.append(line.popleft())
-            rows += batch[-1].rows
-        if not line:
+        line = self._lines[key]
+        batch = line.take(self._most)
+        if not line.rows:
             del self._lines[key]
         self._count -= len(batch)
         if self._lines:
