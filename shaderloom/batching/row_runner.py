@@ -97,6 +97,12 @@ class RowRunner:
             for request, outputs in zip(batch, results, strict=True):
                 request.future.set_result(outputs)
 
+    def outputs_of(self, feeds: Mapping[str, InputValue]) -> list[np.ndarray]:
+        """Return the outputs of any number of rows, run in batches; raise what fails."""
+        request = self.request(feeds)
+        self.answer([request])
+        return request.future.result()
+
     def measure(self, request: Request) -> dict[int, float]:
         """Run each size until it is measured; return the seconds of each."""
         names, inputs, outputs = self._ports(request)

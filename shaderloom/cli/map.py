@@ -60,6 +60,10 @@ def command(
     devices: Annotated[
         str, typer.Option("--devices", metavar="all|cpu|0,1", help="Adapters, by index or part of a name.")
     ] = "all",
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="ADDRESS", help="Run on all GPUs of a cluster of Ray; auto: of this machine's."),
+    ] = None,
     batch: Annotated[
         str,
         typer.Option(
@@ -112,22 +116,28 @@ def command(
     with progress(quiet=as_json) as report:
         summary = run_map(
             job.with_rows(part_rows, record_errors=on_error is OnError.record),
-            lambda: _open_pool(model, devices, batch, options, cache),
+            lambda: _open_pool(model, ray or devices, batch, options, cache, is_ray=ray is not None),
             stated,
             report,
         )
     _print(summary, output, as_json)
 
 
-def _open_pool(model: Path, devices: str, batch: str, options: StorageOptions, cache: bool) -> Any:
+def _open_pool(model: Path, devices: str, batch: str, options: StorageOptions, cache: bool, *, is_ray: bool) -> Any:
+    rows: Any = int(batch) if batch.isdigit() else "auto"
+    if not batch.isdigit() and batch not in ("auto", "open"):
+        raise InputError(f"--batch wants auto, open or a number of rows, not '{batch}'")
+    if is_ray:
+        from ..distributed.ray_pool import RayPool
+
+        settings = {"batch": "open"} if batch == "open" else {}
+        count = rows if isinstance(rows, int) else None
+        return RayPool(model, devices, batch=count, options={**settings, "cache": cache, "options": options.storage})
     from ..pool.pool import Pool
 
     chosen: Any = devices
     if devices not in ("all", "cpu"):
         chosen = [int(each) if each.isdigit() else each for each in devices.split(",")]
-    rows: Any = int(batch) if batch.isdigit() else "auto"
-    if not batch.isdigit() and batch not in ("auto", "open"):
-        raise InputError(f"--batch wants auto, open or a number of rows, not '{batch}'")
     return Pool(model, chosen, batch=rows, open_batch=batch == "open", cache=cache, options=options.storage)
 
 

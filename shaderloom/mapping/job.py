@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ..model.compiled import Progress
 from ..model.model import Model
-from ..pool.pool import Pool
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.record import record
 from .columns import row_inputs
@@ -64,6 +63,14 @@ class MapJob:
         }
 
 
+class ItemMapper(Protocol):
+    """A pool: of this machine's devices, or of a cluster's."""
+
+    def map(self, items: Iterable[Feeds], *, on_error: str) -> Iterator[Any]:
+        """Yield outputs, or errors, in order."""
+        ...
+
+
 @record
 class MapSummary:
     """Rows of the result, those that this run has computed, those with errors among these, and seconds of the run."""
@@ -74,7 +81,12 @@ class MapSummary:
     seconds: float
 
 
-def run_map(job: MapJob, open_pool: Callable[[], Pool], options: dict[str, Any], progress: Progress) -> MapSummary:
+def run_map(
+    job: MapJob,
+    open_pool: Callable[[], AbstractContextManager[ItemMapper]],
+    options: dict[str, Any],
+    progress: Progress,
+) -> MapSummary:
     """Compute the parts that the folder of the result lacks; return what was done.
 
     ``options`` are those of the pool that change results, for the manifest.  Raises :class:`InputError` for inputs that
@@ -106,7 +118,7 @@ def run_map(job: MapJob, open_pool: Callable[[], Pool], options: dict[str, Any],
 
 def _compute(
     job: MapJob,
-    pool: Pool,
+    pool: ItemMapper,
     sources: Sequence[RowSource],
     pending: Sequence[ResultPart],
     folder: ResultFolder,
@@ -142,7 +154,7 @@ def _rows_of(sources: Sequence[RowSource], parts: Sequence[ResultPart]) -> Itera
             begin = end
 
 
-def _results(pool: Pool, rows: Iterator[Row]) -> Generator[Result, None, None]:
+def _results(pool: ItemMapper, rows: Iterator[Row]) -> Generator[Result, None, None]:
     """Yield what each row carries with its outputs or error; rows that cannot be read are not computed."""
     waiting: deque[tuple[dict[str, Any], InputError | None]] = deque()
 

@@ -22,6 +22,8 @@ from .channel import Channel
 THREADS = 2
 
 Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
+#: Gives the outputs, or the error, of each item of a chunk
+Answers = Callable[[Sequence[Item]], list[tuple[int, Any]]]
 
 
 @record
@@ -44,8 +46,7 @@ def run_worker(connection: Connection[Any, Any], job: WorkerJob) -> None:
     """
     channel = Channel(connection)
     try:
-        session = InferenceSession(job.model, device=job.device, **job.options)
-        answer = _answers(session, job)
+        session, answer = open_answers(job)
     except Exception as error:
         channel.send(("failed", portable(error)))
         return
@@ -55,7 +56,7 @@ def run_worker(connection: Connection[Any, Any], job: WorkerJob) -> None:
     threading.Event().wait()
 
 
-def _receive(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int, Any]]]) -> None:
+def _receive(channel: Channel, answer: Answers) -> None:
     """Answer what comes; end the process when nothing more will."""
     with ThreadPoolExecutor(THREADS) as threads:
         while True:
@@ -66,7 +67,7 @@ def _receive(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int
             threads.submit(_serve, channel, answer, chunk)
 
 
-def _serve(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int, Any]]], chunk: Sequence[Item]) -> None:
+def _serve(channel: Channel, answer: Answers, chunk: Sequence[Item]) -> None:
     try:
         answers = answer(chunk)
     except Exception as error:
@@ -82,14 +83,19 @@ def _serve(channel: Channel, answer: Callable[[Sequence[Item]], list[tuple[int, 
     os._exit(0)
 
 
-def _answers(session: InferenceSession, job: WorkerJob) -> Callable[[Sequence[Item]], list[tuple[int, Any]]]:
+def open_answers(job: WorkerJob) -> tuple[InferenceSession, Answers]:
+    """Open the session of a job; return it with what answers chunks, joined where rows are independent.
+
+    Raises what opening it raises, and :class:`UnsupportedError` where batches are asked for and rows are not.
+    """
+    session = InferenceSession(job.model, device=job.device, **job.options)
     if job.batch > 1:
         try:
-            return _JoinedAnswers(RowRunner(session.as_rows(), job.batch), job.batch)
+            return session, _JoinedAnswers(RowRunner(session.as_rows(), job.batch), job.batch)
         except UnsupportedError:
             if job.is_asked:
                 raise
-    return _SingleAnswers(session)
+    return session, _SingleAnswers(session)
 
 
 class _SingleAnswers:

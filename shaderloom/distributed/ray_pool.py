@@ -1,0 +1,101 @@
+"""A pool whose workers are actors of Ray, on any of its nodes."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+
+from ..pool.pool import AUTO_BATCH
+from ..pool.worker import Item, WorkerJob, open_answers
+from ..runtime.device.adapters import list_adapters
+from ..runtime.plan.errors import DeviceError
+from .assigned_device import assigned_adapter
+from .predictor import assigned_gpus
+
+#: Chunks that an actor has: the one that it answers, and the next
+_IN_FLIGHT = 2
+
+
+class RayPool:
+    """Maps a model over items on a cluster, as :meth:`Pool.map` does on one machine.
+
+    ``address`` is that of the cluster, ``"auto"`` the one of this machine.  The model is sent through Ray's object
+    store.  An actor whose node dies is started on another node, and its chunks are computed again.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        address: str,
+        *,
+        batch: int | None = None,
+        workers: int | None = None,
+        gpus: float = 1.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not ray.is_initialized():
+            ray.init(address=address, log_to_driver=False)
+        count = workers or int(ray.cluster_resources().get("GPU", 0) / gpus if gpus else 0)
+        if count < 1:
+            raise DeviceError(f"the cluster at '{address}' has no GPU", hint="start its nodes with --num-gpus")
+        self._chunk = batch or AUTO_BATCH
+        self._model = ray.put(model.read_bytes())  # for as long as actors may be started again
+        actor = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
+        settings = dict(options or {}), self._chunk, batch is not None
+        self._actors = [actor.remote(self._model, *settings) for _ in range(count)]
+
+    def map(self, items: Iterable[Mapping[str, Any]], *, on_error: str = "raise") -> Iterator[Any]:
+        """Yield the outputs of each item in order, or with ``on_error="return"`` its error."""
+        window: deque[Any] = deque()
+        actors = itertools.cycle(self._actors)
+        for chunk in _chunks(items, self._chunk):
+            window.append(next(actors).answer.remote(chunk))
+            if len(window) > _IN_FLIGHT * len(self._actors):
+                yield from _outcomes(ray.get(window.popleft()), on_error)
+        while window:
+            yield from _outcomes(ray.get(window.popleft()), on_error)
+
+    def close(self) -> None:
+        """End the actors; the cluster stays."""
+        for actor in self._actors:
+            ray.kill(actor)
+        self._actors = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Actor:
+    """A worker: a session on the GPU that Ray assigned, and answers to chunks of items."""
+
+    def __init__(self, model: bytes, options: Mapping[str, Any], batch: int, is_asked: bool) -> None:
+        device = assigned_adapter(assigned_gpus(), list_adapters())
+        _, self._answer = open_answers(WorkerJob(model, device, options, batch, is_asked))
+
+    def answer(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
+        """Return the outputs or the error of each item."""
+        return self._answer(chunk)
+
+
+def _chunks(items: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Item]]:
+    numbered = enumerate(items)
+    while chunk := list(itertools.islice(numbered, size)):
+        yield chunk
+
+
+def _outcomes(answers: Sequence[tuple[int, Any]], on_error: str) -> Iterator[Any]:
+    for _, outcome in answers:
+        if isinstance(outcome, BaseException) and on_error == "raise":
+            raise outcome
+        yield outcome

@@ -1,0 +1,134 @@
+"""A cluster of three nodes on this machine: data sets, servers, and files that are mapped.
+
+Covers: shaderloom/distributed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+pyarrow = pytest.importorskip("pyarrow")
+
+from shaderloom.distributed.predictor import Predictor  # noqa: E402
+from shaderloom.distributed.ray_pool import RayPool  # noqa: E402
+
+from ...support.command_line import run_command  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+SCORES = """
+<ir_version: 8, opset_import: ["" : 18]>
+scores (float[batch, 4] x) => (float[batch, 4] y) { y = Softmax<axis = -1>(x) }
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ray") / "scores.onnx"
+    onnx.save(onnx.parser.parse_model(SCORES), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head and two nodes with a fake GPU each, without reports and dashboard."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["PYTHONPATH"] = str(ROOT)
+    common = {"num_cpus": 1, "object_store_memory": 150_000_000}
+    started = Cluster(initialize_head=True, head_node_args={**common, "num_gpus": 0, "include_dashboard": False})
+    started.node_options = {**common, "num_gpus": 1}
+    started.nodes_with_gpus = [started.add_node(**started.node_options) for _ in range(2)]
+    ray.init(address=started.address, log_to_driver=False)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+def rows_of(count: int) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal((count, 4), dtype=np.float32)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x.astype(np.float64))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("batch_format", ["numpy", "pyarrow"])
+def test_a_data_set_is_mapped(batch_format, model, cluster):
+    x = rows_of(300)
+    table = pyarrow.table({"features": list(x), "id": range(300)})
+    dataset = ray.data.from_arrow(table).map_batches(
+        Predictor,
+        fn_constructor_kwargs={"model": str(model), "columns": {"x": "features"}},
+        batch_format=batch_format,
+        batch_size=50,
+        concurrency=2,
+        num_gpus=1,
+        num_cpus=0,
+    )
+    rows = sorted(dataset.take_all(), key=lambda row: row["id"])
+    assert [row["id"] for row in rows] == list(range(300))
+    np.testing.assert_allclose(np.array([row["y"] for row in rows]), softmax(x), rtol=1e-5)
+
+
+def test_items_are_mapped_in_order(model, cluster):
+    x = rows_of(300)
+    items = [{"x": row[np.newaxis]} for row in x]
+    items[7] = {"x": np.zeros((1, 4))}
+    with RayPool(model, cluster.address) as pool:
+        results = list(pool.map(items, on_error="return"))
+    assert "float64" in str(results[7])
+    rows = [number for number in range(300) if number != 7]
+    np.testing.assert_allclose(np.concatenate([results[row][0] for row in rows]), softmax(x[rows]), rtol=1e-5)
+
+
+def test_files_are_mapped(model, cluster, tmp_path):
+    x = rows_of(300)
+    np.save(tmp_path / "x.npy", x)
+    run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "out", "--ray", cluster.address)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "part-000000.npz")["y"], softmax(x), rtol=1e-5)
+
+
+def test_a_model_is_served(model, cluster):
+    from ray import serve
+
+    from shaderloom.distributed.deployment import Deployment
+
+    x = rows_of(40)
+    serve.start(http_options={"location": "NoServer"})
+    try:
+        small = Deployment.options(ray_actor_options={"num_cpus": 0, "num_gpus": 1}, autoscaling_config=None)
+        handle = serve.run(small.bind(str(model)), name="scores", route_prefix=None)
+
+        async def ask():
+            return await asyncio.gather(*(handle.predict.remote({"x": row}) for row in x))
+
+        answers = asyncio.run(ask())
+        np.testing.assert_allclose(np.array([answer["y"] for answer in answers]), softmax(x), rtol=1e-5)
+    finally:
+        serve.shutdown()
+
+
+@pytest.mark.soak
+def test_a_node_that_dies_loses_nothing(model, cluster):
+    """5,000 items; a node is killed in the middle and another one comes."""
+    x = rows_of(5000)
+    with RayPool(model, cluster.address, batch=16) as pool:
+        results = []
+        for outputs in pool.map({"x": row[np.newaxis]} for row in x):
+            results.append(outputs[0])
+            if len(results) == 1000:
+                cluster.remove_node(cluster.nodes_with_gpus.pop(), allow_graceful=False)
+                cluster.nodes_with_gpus.append(cluster.add_node(**cluster.node_options))
+    np.testing.assert_allclose(np.concatenate(results), softmax(x), rtol=1e-5)
