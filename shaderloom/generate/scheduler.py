@@ -108,7 +108,7 @@ class Scheduler:
     def submit(self, requests: Sequence[TextRequest]) -> None:
         """Queue requests, all or none.
 
-        Raises :class:`queue.Full`, :class:`ClosedError` behind :meth:`close`, or :class:`DeviceLost`.
+        Raises ``queue.Full``, ``ClosedError`` behind :meth:`close`, or ``DeviceLost``.
         """
         with self._changed:
             if self._lost is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from examples.ocr.fetch import ModelUnavailableError, fetch_model
 from shaderloom import Generator
 
 from ..support.llama_reference import LlamaReference
+from ..support.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTIONS = [
@@ -105,3 +107,21 @@ def test_the_program(smollm2: Path, device: Any):
     assert "Paris" in result.stdout
     assert "tokens/s" in result.stdout
     assert "better choice" in result.stdout
+
+
+@pytest.mark.slow
+def test_requests_are_answered_together_as_one_by_one(smollm2: Path, device: Any):
+    """Three in two slots, of which one is drawn."""
+    options: list[dict[str, Any]] = [{}, {"temperature": 0.7, "top_p": 0.9, "seed": 3}, {}]
+    with Generator(smollm2, device=device, cache=False) as generator:
+        prompts = [generator.encode([{"role": "user", "content": question}]) for question in QUESTIONS[:3]]
+        single = [generator.generate(ids, max_new_tokens=10, stream=False, **own) for ids, own in zip(prompts, options)]
+        scheduler = generator.scheduler(slots=2, queue=3)
+        done = threading.Event()
+        asked = [generator.request(ids, done.set, max_new_tokens=10, **own) for ids, own in zip(prompts, options)]
+        scheduler.submit(asked)
+        while not all(request.is_done for request in asked):
+            assert done.wait(PATIENCE)
+            done.clear()
+        scheduler.close()
+    assert [request.text for request in asked] == [answer.text for answer in single]
