@@ -19,9 +19,6 @@ from .session_rows import SessionRows
 if TYPE_CHECKING:
     from ..api.values import InputValue
 
-#: Batches in flight: one is joined and divided while another is on the device
-IN_FLIGHT = 2
-
 
 class BatchedSession:
     """Joins requests of equal shapes along the batch of the model.  Thread-safe; close it, or use it in ``with``.
@@ -45,7 +42,7 @@ class BatchedSession:
         self._queue = RequestQueue(max_batch, max_wait_ms / 1e3, max_queue)
         threads = [
             threading.Thread(target=_serve, args=(self._queue, self._runner), name="shaderloom-batch", daemon=True)
-            for _ in range(IN_FLIGHT)
+            for _ in range(session.in_flight)
         ]
         for thread in threads:
             thread.start()

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ..compiler.options import Limits
 
 
+#: Batches in flight on a GPU
+_IN_FLIGHT = 2
+
+
 class SessionRows:
     """The engines of a session and its ``run``."""
 
@@ -35,6 +39,16 @@ class SessionRows:
     def declared_sizes(self) -> Mapping[str, SizeRange] | None:
         """The declared ranges of dimensions; None for a session that runs on cpu alone, which compiles nothing."""
         return None if self._engine is None else self._engine.source.dynamic
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many batches run at the same time.
+
+        On a GPU one is joined and divided while another is computed.  A software device computes on the cores that
+        would do so, and Mesa's loses some kilobytes with each run where several threads wait for runs.
+        """
+        is_gpu = self._engine is not None and self._engine.device.profile.kind != "cpu"
+        return _IN_FLIGHT if is_gpu else 1
 
     def import_model(self) -> tuple[ImportedModel, Limits]:
         """Return the parsed model and the limits of the compiler; raise :class:`UnsupportedError` for a bundle."""

@@ -18,9 +18,6 @@ from ..runtime.plan.record import record
 from ..session.session import InferenceSession
 from .channel import Channel
 
-#: Chunks that a worker answers at the same time: one is packed or unpacked while another is on the device
-THREADS = 2
-
 Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
 #: Gives the outputs, or the error, of each item of a chunk
 Answers = Callable[[Sequence[Item]], list[tuple[int, Any]]]
@@ -52,13 +49,13 @@ def run_worker(connection: Connection[Any, Any], job: WorkerJob) -> None:
         return
     name = session.device.name if "wgpu" in session.get_providers() else "cpu"
     channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
-    threading.Thread(target=_receive, args=(channel, answer), daemon=True).start()
+    threading.Thread(target=_receive, args=(channel, answer, session.as_rows().in_flight), daemon=True).start()
     threading.Event().wait()
 
 
-def _receive(channel: Channel, answer: Answers) -> None:
+def _receive(channel: Channel, answer: Answers, in_flight: int) -> None:
     """Answer what comes; end the process when nothing more will."""
-    with ThreadPoolExecutor(THREADS) as threads:
+    with ThreadPoolExecutor(in_flight) as threads:
         while True:
             try:
                 chunk = channel.receive()

@@ -12,10 +12,10 @@ from ..notices import notify
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
 from .channel import Channel
 from .work import Item, Work
-from .worker import THREADS, WorkerJob, run_worker
+from .worker import WorkerJob, run_worker
 
 #: Chunks that a worker has: those that it answers, and one that is on its way
-IN_FLIGHT = THREADS + 1
+IN_FLIGHT = 3
 #: Seconds that a process may take to end by itself
 _PATIENCE = 5.0
 
