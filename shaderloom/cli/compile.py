@@ -24,6 +24,7 @@ from .common import (
     print_json,
     unreadable,
 )
+from .generation import FileOption, MaxLengthOption
 from .options import (
     DeviceOption,
     DynamicOption,
@@ -121,18 +122,8 @@ class GenerationOptions(OptionGroup):
         bool,
         typer.Option("--generate", help="The model is a folder with a decoder; the bundle generates text with it."),
     ] = False
-    file: Annotated[
-        str | None,
-        typer.Option("--file", metavar="NAME.onnx", help="With --generate: the model, where there are several."),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        typer.Option(
-            "--max-length",
-            min=1,
-            help="With --generate: the most tokens of prompt and answer. Default: 4096, or fewer.",
-        ),
-    ] = None
+    file: FileOption = None
+    max_length: MaxLengthOption = None
 
     def check(self, others: Mapping[str, Any]) -> None:
         """Raise :class:`InputError` for an option without ``--generate``, or one of ``others`` with it."""

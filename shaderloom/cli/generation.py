@@ -24,19 +24,21 @@ FolderArgument = Annotated[
     ),
 ]
 
+FileOption = Annotated[
+    str | None, typer.Option("--file", metavar="NAME.onnx", help="The model in a folder, where there are several.")
+]
+MaxLengthOption = Annotated[
+    int | None,
+    typer.Option("--max-length", min=1, help="The most tokens of prompt and answer. Default: 4096, or fewer."),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions(OptionGroup):
     """How the decoder of a folder is opened."""
 
-    file: Annotated[
-        str | None,
-        typer.Option("--file", metavar="NAME.onnx", help="The model in the folder, where there are several."),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        typer.Option("--max-length", min=1, help="The most tokens of prompt and answer. Default: 4096, or fewer."),
-    ] = None
+    file: FileOption = None
+    max_length: MaxLengthOption = None
     device: DeviceOption = None
     cache: CacheOption = True
 

@@ -153,7 +153,7 @@ def test_indices_are_checked_by_option(compiling, path, tmp_path):
 
 
 def test_warnings_speak_of_the_option(capsys):
-    _print_warning(UserWarning("'cpu' does (session.placement() lists them); providers=['cpu'] is\nfaster"))
+    _print_warning("'cpu' does (session.placement() lists them); providers=['cpu'] is\nfaster")
     shown = capsys.readouterr().err
     assert shown == (
         "warning: 'cpu' does (shaderloom inspect MODEL --show placement lists them); --providers cpu is faster\n"
