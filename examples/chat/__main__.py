@@ -38,8 +38,9 @@ def table(results: list[Measured], device: str) -> Table:
         cells = (result.runtime, device if own else "the processor", str(len(result.tokens)))
         times = (f"{result.first_token:.2f} s", f"{result.tokens_per_second:.1f}")
         drawn.add_row(*cells, *times, f"{same} of {len(results[0].tokens)}")
-    fastest = max(results, key=lambda result: result.tokens_per_second)
-    drawn.caption = f"on this machine the better choice is {fastest.runtime}"
+    if len(results) > 1:
+        fastest = max(results, key=lambda result: result.tokens_per_second)
+        drawn.caption = f"on this machine the better choice is {fastest.runtime}"
     return drawn
 
 

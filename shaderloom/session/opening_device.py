@@ -91,7 +91,7 @@ class OpeningDevice:
 def warn_of_software(device: Device, severity: int, *, is_decoder: bool) -> None:
     """Say once that the device is a software one; a decoder that generates text has no other provider."""
     faster = (
-        "onnxruntime on the processor is faster with the same model"
+        "onnxruntime on the processor may be faster with the same model"
         if is_decoder
         else "providers=['cpu'] is faster (by onnxruntime, where it is installed)"
     )
