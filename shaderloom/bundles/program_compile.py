@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +20,7 @@ from ..compiler.staging.control_dependence import deciding_names
 from ..compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
 from ..compiler.staging.program_graph import PendingNode, make_node
 from ..compiler.symbolic import polynomial as ix
-from ..compiler.symbolic.dimensions import declared_dimension, dimension, serialise
-from ..compiler.symbolic.polynomial import Undecidable
+from ..compiler.symbolic.dimensions import dimension, serialise
 from ..execution.program.context import ProgramModel
 from ..execution.program.refusals import computes, refusal_of
 from ..execution.program.stage_interface import constraints, facts_of_outputs
@@ -31,7 +28,7 @@ from ..execution.program.state import Block, State, reads_of
 from ..model.feeds import ShapeKey
 from ..model.model import Model
 from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, RefuseStep, StageStep, Step
-from ..runtime.plan.dtypes import BOOL, UINT8
+from ..runtime.plan.dtypes import BOOL
 from ..runtime.plan.errors import (
     InputError,
     InternalError,
@@ -43,21 +40,18 @@ from ..runtime.plan.errors import (
     UnsupportedError,
 )
 from ..runtime.plan.plan import Plan, Symbol
-from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
 from .program_choices import choices_of, comparisons
 from .program_equality import Equalities
 from .program_loop import ProgramLoop
+from .program_ranges import UPPER_BOUNDS, ProgramRanges, SmallerRanges, extents, most_elements, upper_bounds
+from .program_sizes import integers, size_inputs, symbols_of
 
 #: What is known of values while compiling, by qualified name
 Values = dict[str, StageInput]
 
 #: Values with more elements are not compiled in; more integers than the second are not read
 KNOWN_ELEMENTS, READ_ELEMENTS = DEFAULT_LIMITS.fold_elements, 64
-#: Upper bounds of an integer of which nothing is known: the first for which the stages fit the target
-UPPER_BOUNDS = (4096, 1024, 256, 64)
-#: Sizes of operands that are tried as upper bounds
-MOST_EXTENTS = 3
 #: Stages of a program, those of all branches counted
 MOST_STAGES = 256
 
@@ -67,16 +61,6 @@ _NOWHERE = Origin("main", 0, "Identity")
 #: Returns the plan of a unit for the target, and the one for adapters that compute on the CPU; compiling a unit changes
 #: it, so there is a function for each new one
 CompileStage = Callable[[Callable[[], CompilationUnit], Limits], tuple[Plan, "Plan | None"]]
-
-
-class _SmallerRanges(Exception):
-    """Raised where a later side of a branch does not fit the target for ranges that an earlier one has; ``bounds`` are
-    the largest sizes to try next, by symbol.
-    """
-
-    def __init__(self, bounds: Mapping[str, int]) -> None:
-        super().__init__(bounds)
-        self.bounds = bounds
 
 
 def compile_program(
@@ -99,7 +83,7 @@ def compile_program(
         compiler = _ProgramCompiler(model, key, shapes, ranges, most)
         try:
             program = compiler.compile(compile_stage)
-        except _SmallerRanges as smaller:
+        except SmallerRanges as smaller:
             most.update(smaller.bounds)
             continue
         keys = {key for stage in program.stages for key in (stage.key, stage.software) if key is not None}
@@ -119,16 +103,12 @@ class _ProgramCompiler:
         ranges: Mapping[str, SizeRange],
         most: Mapping[str, int],
     ) -> None:
-        self._most = most
         self._program = ProgramModel(model)
         self._key = key
         self._bound = model.bind(shapes, key)
-        self._declared = dict(ranges)
-        self._ranges: dict[str, SizeRange] = {}  #: of the symbols that are read
+        self._ranges = ProgramRanges(ranges, most)
         self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
         self._equal = Equalities()
-        self._refused: ShaderloomError | None = None  #: what was refused last for the ranges of symbols
-        self._guilty: tuple[str, ...] = ()  #: these, the last that a run reads before it
         self._parts: Parts = {}
         self._stages = 0
         self._ends: dict[str, list[Values]] = {}  #: what is known of the values where a block ends, for each branch
@@ -144,13 +124,13 @@ class _ProgramCompiler:
         outputs = tuple(port.name for port in imported.outputs)
         block = Block("main", tuple(self._program.scope.nodes()), outputs)
         steps = self._steps(block.state(block.nodes, frozenset()), values)
-        unread = self._declared.keys() - self._ranges.keys()
+        unread = self._ranges.declared.keys() - self._ranges.by_symbol.keys()
         if unread:
             raise InputError(
                 f"no run reads '{min(unread)}', for which there is a range",
-                hint=f"what is read are {', '.join(sorted(self._ranges)) or 'no integers'}",
+                hint=f"what is read are {', '.join(sorted(self._ranges.by_symbol)) or 'no integers'}",
             )
-        return ProgramRecord.of(dict(self._key.dims), self._ranges, steps)
+        return ProgramRecord.of(dict(self._key.dims), self._ranges.by_symbol, steps)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -239,14 +219,14 @@ class _ProgramCompiler:
 
         def follow() -> tuple[Step, ...]:
             self._ends.pop(loop.block.name, None)
-            inside = loop.inside(values, self._ranges)
+            inside = loop.inside(values, self._ranges.by_symbol)
             block = loop.block
             body = self._steps(block.state(block.nodes, frozenset()), inside)
             if not loop.check(inside, self._ends.pop(loop.block.name)):
                 return self._iterated(state, values, item, loop)
             return self._behind(_without(state, [item], loop.behind), values, inside, loop, body)
 
-        return self._within_ranges(loop.symbols, UPPER_BOUNDS, follow) if loop.symbols else follow()
+        return self._ranges.search(loop.symbols, UPPER_BOUNDS, follow) if loop.symbols else follow()
 
     def _behind(
         self, state: State, values: Values, inside: Values, loop: ProgramLoop, body: tuple[Step, ...]
@@ -257,10 +237,10 @@ class _ProgramCompiler:
         symbol = f"iterations of {loop.name}"
 
         def follow() -> tuple[Step, ...]:
-            rows = dimension(symbol, *self._ranges[symbol])
+            rows = dimension(symbol, *self._ranges.by_symbol[symbol])
             return (loop.step(body, symbol), *self._steps(state, {**values, **loop.outputs(inside, rows)}))
 
-        return self._within_ranges((symbol,), _tries(loop.most), follow)
+        return self._ranges.search((symbol,), upper_bounds(loop.most), follow)
 
     def _is_ready(self, item: PendingNode, values: Values) -> bool:
         return all(name in values or self._program.is_constant(name) for name in item.reads)
@@ -294,19 +274,21 @@ class _ProgramCompiler:
         same = [other for other in values if self._equal.source(other) == source and values[other].static_value is None]
 
         def follow() -> tuple[Step, ...]:
-            ranges = {symbol: self._ranges[symbol] for symbol in symbols}
-            integers = {other: _integers(values[other], ranges) for other in same}
-            return (ReadStep(name, symbols), *self._steps(state, {**values, **integers}))
+            ranges = {symbol: self._ranges.by_symbol[symbol] for symbol in symbols}
+            elements = {other: integers(values[other], ranges) for other in same}
+            return (ReadStep(name, symbols), *self._steps(state, {**values, **elements}))
 
-        most = _most_elements(readers, reached)
+        most = most_elements(readers, reached)
         try:
-            return self._within_ranges(symbols, _tries(most), follow, _extents(readers, reached))
+            return self._ranges.search(symbols, upper_bounds(most), follow, extents(readers, reached))
         except (ShapeError, UnsupportedError):
-            possible = [self._declared.get(each, None if most is None else SizeRange(0, most)) for each in symbols]
-            choices = choices_of(possible) if self._guilty == symbols else []
+            possible = [
+                self._ranges.declared.get(each, None if most is None else SizeRange(0, most)) for each in symbols
+            ]
+            choices = choices_of(possible) if self._ranges.refuse(symbols) else []
             if not choices:
                 raise
-        self._ranges.update((symbol, sizes) for symbol, sizes in zip(symbols, possible) if sizes is not None)
+        self._ranges.by_symbol.update((symbol, sizes) for symbol, sizes in zip(symbols, possible) if sizes is not None)
         return (ReadStep(name, symbols), *self._chosen(state, values, same, choices))
 
     def _chosen(
@@ -354,53 +336,6 @@ class _ProgramCompiler:
             raise errors[0]
         return sides
 
-    def _within_ranges(
-        self,
-        symbols: tuple[str, ...],
-        tries: tuple[int, ...],
-        follow: Callable[[], tuple[Step, ...]],
-        extents: Sequence[int] = (),
-    ) -> tuple[Step, ...]:
-        """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
-        their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0, and up to one of
-        ``extents`` if they do not fit beyond.
-
-        Symbols that the other side of a branch reads, too, have their ranges.
-        """
-        chosen = [symbol for symbol in symbols if symbol not in self._ranges]
-        is_open = any(symbol not in self._declared for symbol in chosen)
-        most = min((self._most.get(symbol, tries[0]) for symbol in chosen), default=tries[0])
-        tries = tuple(high for high in tries if high <= most) or tries[-1:]
-        before = dict(self._ranges)
-        for high in tries if is_open else tries[:1]:
-            for low in (0, 1) if is_open and high else (0,):
-                self._ranges = {**before, **{each: self._declared.get(each) or SizeRange(low, high) for each in chosen}}
-                try:
-                    return follow()
-                except (LimitError, ShapeError, Undecidable) as error:
-                    is_inner = error is self._refused
-                    self._guilty = self._guilty if is_inner else symbols
-                    if low == 0 or isinstance(error, LimitError):
-                        self._refused = _refused_range(error, {symbol: self._ranges[symbol] for symbol in symbols})
-                    self._ranges = dict(before)
-                if is_inner or isinstance(self._refused, LimitError):
-                    break
-            if not isinstance(self._refused, LimitError):
-                break
-        assert self._refused is not None, "there is an upper bound to try"
-        if isinstance(self._refused, LimitError) and self._guilty == symbols and not chosen:
-            highs = {each: self._ranges[each].high for each in symbols if each not in self._declared}
-            lower = {each: [bound for bound in UPPER_BOUNDS if bound < high] for each, high in highs.items()}
-            if lower and all(lower.values()):
-                raise _SmallerRanges({each: bounds[0] for each, bounds in lower.items()})
-        refused = self._refused
-        if is_open and self._guilty == symbols and not isinstance(refused, LimitError):
-            for high in (high for high in extents if high < tries[0]):
-                with suppress(LimitError, ShapeError, UnsupportedError):
-                    return self._within_ranges(symbols, (high,), follow)
-            raise refused
-        raise self._refused
-
     def _branch(self, state: State, values: Values, name: str, sizes: tuple[int, ...]) -> BranchStep:
         """Return both sides of a condition; one for which the shapes do not fit is refused in runs.
 
@@ -418,7 +353,7 @@ class _ProgramCompiler:
         base = counted[0] if counted else self._equal.source(name)
         symbols = [base if count == 1 else f"{base}[{position}]" for position in range(count)]
         value = values[name]
-        trial = _integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[-1]) for symbol in symbols})
+        trial = integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[-1]) for symbol in symbols})
         ahead = self._advance(state, {**values, name: trial}, {}, set())
         taken = {*self._symbols, *(symbol for others in self._reads.values() for symbol in others)}
         named: set[str] = set()
@@ -465,14 +400,14 @@ class _ProgramCompiler:
         behind = state.block.state(tuple(reached.pending), frozenset())
         if not outputs:
             return [], behind, following
-        rows = self._size_inputs(reached)
+        rows = size_inputs(reached, self._symbol)
         crossing = {name for name in outputs if name not in results and following[name].static_value is None}
 
         def unit() -> CompilationUnit:
             again = self._advance(state, values, refused, set(waiting), rows)
             interface = constraints(self._program, state.block, again, outputs, crossing)
             nodes = [item.node for item in again.done]
-            symbols = tuple(self._symbol(name) for name in sorted(_symbols_of(again)))
+            symbols = tuple(self._symbol(name) for name in sorted(symbols_of(again)))
             return CompilationUnit(lambda _: again.finish(outputs), nodes, symbols, interface)
 
         self._stages += 1
@@ -503,29 +438,8 @@ class _ProgramCompiler:
         static = next((each.static_value for each in same if each is not None and each.static_value is not None), None)
         return None if static is None else static.reshape([ix.number(size) for size in value.shape])
 
-    def _size_inputs(self, reached: Advance) -> dict[str, _SizePort]:
-        """Return inputs by name for the symbols that no axis of the stage's inputs determines."""
-        determined = {size for value in reached.inputs.values() if value.static_value is None for size in value.shape}
-        rows = {}
-        for name in sorted(_symbols_of(reached)):
-            symbol = self._symbol(name)
-            size = dimension(name, *symbol.range)
-            if size not in determined:
-                port = f"rows of {name}"
-                while port in reached.values:
-                    port += " again"
-                rows[port] = _SizePort(UINT8, (size, 0), symbol=name)
-        return rows
-
     def _symbol(self, name: str) -> Symbol:
-        return self._symbols.get(name) or Symbol(name, *self._ranges[name])
-
-
-@record
-class _SizePort(StageInput):
-    """An input of a stage that has no elements, but as many rows as a symbol says."""
-
-    symbol: str = ""
+        return self._symbols.get(name) or Symbol(name, *self._ranges.by_symbol[name])
 
 
 def _is_alias(item: PendingNode, values: Values) -> bool:
@@ -539,50 +453,3 @@ def _is_alias(item: PendingNode, values: Values) -> bool:
 def _without(state: State, items: Sequence[PendingNode], before: Sequence[PendingNode] = ()) -> State:
     """Return the state in which some nodes are done, and others are to be done first."""
     return state.block.state((*before, *(item for item in state.pending if item not in items)), frozenset())
-
-
-def _symbols_of(reached: Advance) -> set[str]:
-    """Return the names of the symbols in the shapes and elements of a stage's inputs."""
-    sizes: set[Any] = set()
-    for value in reached.inputs.values():
-        sizes.update(value.shape)
-        if value.static_value is not None and value.static_value.dtype == object:
-            sizes.update(value.static_value.reshape(-1))
-    declared = (declared_dimension(name) for size in sizes if isinstance(size, ix.Index) for name in ix.variables(size))
-    return {each.name for each in declared if each is not None}
-
-
-def _integers(value: StageInput, ranges: Mapping[str, SizeRange]) -> StageInput:
-    """Return a value whose elements are symbols with these ranges."""
-    elements = np.empty(len(ranges), object)
-    elements[:] = [dimension(symbol, *sizes) for symbol, sizes in ranges.items()]
-    if all(isinstance(element, int) for element in elements):
-        elements = elements.astype(np.int64)
-    return StageInput(value.dtype, value.shape, elements.reshape([ix.number(size) for size in value.shape]))
-
-
-def _most_elements(readers: Sequence[PendingNode], reached: Advance) -> int | None:
-    """Return the most elements that a part of a split operator can count; None where no such part reads a number."""
-    operands = [reached.values[item.inputs[0]] for item in readers if item.node.domain == "loom"]
-    return min((ix.bounds(value.elements)[1] for value in operands), default=None)
-
-
-def _extents(readers: Sequence[PendingNode], reached: Advance) -> list[int]:
-    """Return the sizes of what nodes read, the largest first: what selects from it has at most as many."""
-    values = (reached.values[name] for item in readers for name in item.inputs if name in reached.values)
-    sizes = {size for value in values for size in value.shape if isinstance(size, int) and size > 0}
-    return sorted(sizes, reverse=True)[:MOST_EXTENTS]
-
-
-def _tries(most: int | None) -> tuple[int, ...]:
-    """Return upper bounds of an integer, the one that is tried first in front."""
-    return UPPER_BOUNDS if most is None else (most, *(high for high in UPPER_BOUNDS if high < most))
-
-
-def _refused_range(error: Exception, ranges: Mapping[str, SizeRange]) -> ShaderloomError:
-    """Return the error for stages that cannot be compiled for these ranges."""
-    named = ", ".join(f"{name} from {sizes}" for name, sizes in ranges.items())
-    hint = "compile the bundle for other ranges (--range)"
-    if isinstance(error, ShaderloomError):
-        return type(error)(f"for {named}: {error.reason}", origin=error.origin, tensor=error.tensor, hint=hint)
-    return UnsupportedError(f"for {named}: a choice of the compiler holds for some of the sizes only", hint=hint)

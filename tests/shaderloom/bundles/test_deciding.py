@@ -1,6 +1,7 @@
 """Integers and conditions that decide shapes, axes and nodes of bundles, beside onnxruntime.
 
-Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile.
+Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile,
+shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes.
 """
 
 from __future__ import annotations

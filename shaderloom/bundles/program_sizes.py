@@ -1,0 +1,58 @@
+"""Sizes in a program that is compiled: integers that are symbols, and inputs of stages that have the size of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..compiler.staging.partial_compile import Advance, StageInput
+from ..compiler.symbolic import polynomial as ix
+from ..compiler.symbolic.dimensions import declared_dimension, dimension
+from ..runtime.plan.dtypes import UINT8
+from ..runtime.plan.plan import Symbol
+from ..runtime.plan.record import record
+from ..runtime.plan.size_range import SizeRange
+
+
+@record
+class SizePort(StageInput):
+    """An input of a stage that has no elements, but as many rows as a symbol says."""
+
+    symbol: str = ""
+
+
+def size_inputs(reached: Advance, symbol_of: Callable[[str], Symbol]) -> dict[str, SizePort]:
+    """Return inputs by name for the symbols that no axis of the stage's inputs determines."""
+    determined = {size for value in reached.inputs.values() if value.static_value is None for size in value.shape}
+    rows = {}
+    for name in sorted(symbols_of(reached)):
+        symbol = symbol_of(name)
+        size = dimension(name, *symbol.range)
+        if size not in determined:
+            port = f"rows of {name}"
+            while port in reached.values:
+                port += " again"
+            rows[port] = SizePort(UINT8, (size, 0), symbol=name)
+    return rows
+
+
+def symbols_of(reached: Advance) -> set[str]:
+    """Return the names of the symbols in the shapes and elements of a stage's inputs."""
+    sizes: set[Any] = set()
+    for value in reached.inputs.values():
+        sizes.update(value.shape)
+        if value.static_value is not None and value.static_value.dtype == object:
+            sizes.update(value.static_value.reshape(-1))
+    declared = (declared_dimension(name) for size in sizes if isinstance(size, ix.Index) for name in ix.variables(size))
+    return {each.name for each in declared if each is not None}
+
+
+def integers(value: StageInput, ranges: Mapping[str, SizeRange]) -> StageInput:
+    """Return a value whose elements are symbols with these ranges."""
+    elements = np.empty(len(ranges), object)
+    elements[:] = [dimension(symbol, *sizes) for symbol, sizes in ranges.items()]
+    if all(isinstance(element, int) for element in elements):
+        elements = elements.astype(np.int64)
+    return StageInput(value.dtype, value.shape, elements.reshape([ix.number(size) for size in value.shape]))
