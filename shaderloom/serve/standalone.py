@@ -22,7 +22,8 @@ def write_page(folder: Path, manifest: Manifest, bundle: str) -> bool:
         (folder / "shaderloom").mkdir(parents=True, exist_ok=True)
         for path, resource in runner_resources().items():
             (folder / path.removeprefix("/")).write_bytes(resource.read())
-        (folder / "shaderloom.d.ts").write_bytes((web / "shaderloom.d.ts").read_bytes())
+        for name in ("shaderloom.d.ts", "generate.d.ts"):
+            (folder / name).write_bytes((web / name).read_bytes())
         if page.exists():
             return False
         page.write_text(starter_page(manifest, bundle.removesuffix(".shaderbundle"), f"{bundle}/"), encoding="utf-8")

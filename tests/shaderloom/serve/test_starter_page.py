@@ -59,7 +59,8 @@ def test_the_command_writes_a_folder_to_host(model, tmp_path):
     result = compiled(model, "--page", folder)
     assert result.exit_code == 0, result.stderr
     assert sorted(path.name for path in folder.iterdir()) == [
-        "index.html", "shaderloom", "shaderloom.d.ts", "shaderloom.js", "small.shaderbundle"
+        "generate.d.ts", "generate.js", "index.html", "shaderloom", "shaderloom.d.ts", "shaderloom.js",
+        "small.shaderbundle",
     ]  # fmt: skip
     page = (folder / "index.html").read_text()
     assert 'load("small.shaderbundle/"' in page
