@@ -43,7 +43,7 @@ class RayPool:
             ray.init(address=address, log_to_driver=False)
         count = workers or int(ray.cluster_resources().get("GPU", 0) / gpus if gpus else 0)
         if count < 1:
-            raise DeviceError(f"the cluster at '{address}' has no GPU", hint="start its nodes with --num-gpus")
+            raise DeviceError(f"the cluster at '{address}' has no GPU", hint="start its nodes with GPUs (num_gpus)")
         self._chunk = batch or AUTO_BATCH
         self._model = ray.put(model.read_bytes())  # for as long as actors may be started again
         actor = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
