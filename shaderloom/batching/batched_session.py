@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class BatchedSession:
     """Joins requests of equal shapes along the batch of the model.  Thread-safe; close it, or use it in ``with``.
 
-    :meth:`InferenceSession.batched` opens one.  A request has one row or several; inputs without rows are shared, so
+    :meth:`.InferenceSession.batched` opens one.  A request has one row or several; inputs without rows are shared, so
     only requests in which these are equal are joined.  Outputs are arrays on the host.  Where joined runs use the
     kernels of single runs, results are equal bit for bit; else they differ by the rounding of sums in another order.
 
@@ -54,7 +54,7 @@ class BatchedSession:
         """Queue a request; return the future of its outputs, in the order of ``output_names``, or the model's.
 
         Inputs must not change until it is done.  Errors of the request are those of the future; a closed session raises
-        :class:`ClosedError`, a full queue :class:`LimitError`.
+        :class:`.ClosedError`, a full queue :class:`.LimitError`.
         """
         try:
             request = self._runner.request(input_feed, output_names)
@@ -68,7 +68,7 @@ class BatchedSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, InputValue], *, timeout: float | None = None
     ) -> list[np.ndarray]:
-        """Return the outputs of a request as :meth:`InferenceSession.run` does; ``timeout`` is in seconds."""
+        """Return the outputs of a request as :meth:`.InferenceSession.run` does; ``timeout`` is in seconds."""
         return self.submit(input_feed, output_names).result(timeout)
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, InputValue]) -> AsyncRun:
