@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import shaderloom
 from shaderloom.cli import app
 from shaderloom.compiler.precision.exact_set import CONTROL
+from shaderloom.compiler.target import target_of
 from shaderloom.execution.program.stage_compiler import UNCALIBRATED
 from shaderloom.model.calibration import Calibration
 from tests.support.comparison import reference, relative_error
@@ -142,10 +143,13 @@ def test_a_selection_between_convolutions_and_products(each_device, size):
         feeds = {"x": numbers(1, 3, size, size), "m": numbers(1, 3, size, size, seed=1)}
         check(session, SELECTION, **feeds)
         wide.run(None, feeds)
-        assert tensors(session)["b"] == tensors(session)["picked"] == "float16"
+        converts = target_of(each_device.profile).converts_halves  # else nothing but tables is stored as halves
+        assert tensors(session)["b"] == tensors(session)["picked"] == ("float16" if converts else "float32")
         assert tensors(session)["scores"] == "float32"
-        assert {tensor for tensor, why in full_precision(session).items() if why == CONTROL} >= {"scores", "chosen"}
-        assert weight_bytes(session) < 0.6 * weight_bytes(wide)
+        if converts:
+            exact = {tensor for tensor, why in full_precision(session).items() if why == CONTROL}
+            assert exact >= {"scores", "chosen"}
+            assert weight_bytes(session) < 0.6 * weight_bytes(wide)
 
 
 @pytest.mark.parametrize("rows", [1, 5])
