@@ -375,7 +375,7 @@ def test_configurations_stay_within_web_limits(profile, contiguous):
 
 def test_few_long_rows_are_shared():
     assert configurations(WEB_TARGET, 1, 1 << 20, True, 1, 4)[0].strips == 256
-    assert configurations(target_of(CPU), 1, 1 << 20, True, 1, 4)[0].strips == 64
+    assert configurations(target_of(CPU), 1, 1 << 20, True, 1, 4)[0].strips == 16
     assert configurations(target_of(CPU), 4096, 768, True, 1, 4)[0].variant == "serial"
 
 
