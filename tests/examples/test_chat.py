@@ -17,6 +17,7 @@ from examples.chat.runtimes import answer, answer_with_onnxruntime
 from examples.ocr.fetch import ModelUnavailableError, fetch_model
 from shaderloom import Generator
 
+from ..support.environments import absent
 from ..support.llama_reference import LlamaReference
 from ..support.patience import PATIENCE
 
@@ -52,7 +53,7 @@ def smollm2() -> Path:
     try:
         return smollm2_folder()
     except ModelUnavailableError as error:
-        pytest.skip(str(error))
+        absent(str(error))
 
 
 def onnx_logits(folder: Path, ids: list[int]) -> np.ndarray:

@@ -7,12 +7,18 @@ import site
 import subprocess
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 #: Seconds for an installation, or for what runs in an environment
 TIMEOUT = 1800
+
+
+def absent(reason: str) -> NoReturn:
+    """Skip the test, or fail if CI is true: there everything is to be installed."""
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
 def installed(name: str, requirements: Path) -> Path:
@@ -32,7 +38,6 @@ def installed(name: str, requirements: Path) -> Path:
     command = [interpreter, "-m", "pip", "install", "--quiet", "--requirement", requirements]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode:
-        reason = f"{requirements.parent.name} cannot be installed: {done.stderr.strip().splitlines()[-1:]}"
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+        absent(f"{requirements.parent.name} cannot be installed: {done.stderr.strip().splitlines()[-1:]}")
     stamp.write_text(requirements.read_text())
     return interpreter

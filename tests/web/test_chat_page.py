@@ -20,6 +20,7 @@ from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.generate.bundling import compile_generator
 
 from ..support.bundles import copy_bundle, seal
+from ..support.environments import absent
 from ..support.tiny_gguf import write_tiny_gguf
 from .chromium import Chromium, Page
 from .conftest import PICTURES
@@ -38,7 +39,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (TOOLS / "@huggingface").is_dir():
-        pytest.skip("./dev web-check has not installed the page's packages")
+        absent("./dev web-check has not installed the page's packages")
     return build_page(tmp_path_factory.mktemp("page") / "page")
 
 

@@ -25,6 +25,7 @@ from ..shaderloom.generate.test_growing import drawn as growing_prompt
 from ..shaderloom.generate.test_growing import reference as growing_reference
 from ..shaderloom.generate.test_growing import write_optimum_folder
 from ..support.bundles import copy_bundle, seal
+from ..support.environments import absent
 from ..support.llama_reference import LlamaReference
 from ..support.tiny_gguf import END, TOKENS, TinyGguf, write_tiny_gguf
 from .chromium import Page, PageError
@@ -155,7 +156,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         folder = smollm2_folder()
     except ModelUnavailableError as error:
-        pytest.skip(str(error))
+        absent(str(error))
     path = tmp_path_factory.mktemp("trained") / "b"
     compile_generator(folder, path, max_length=512, target="web-software")
     return path

@@ -131,12 +131,15 @@ def test_what_is_proven_of_an_operator_holds(operator):
     for names in row_sets(operator):
         dims = {name: ("N", *operator.feeds[name].shape[1:]) for name in names}
         model = operator.model(dims)
+        shapes = {name: array.shape for name, array in operator.feeds.items()}
         try:
-            shapes = {name: array.shape for name, array in operator.feeds.items()}
             outputs = prove_rows(load_model(model), shapes, dict.fromkeys(names, 0), MOST).outputs
+        except ShaderloomError:
+            continue  # nothing is proven
+        try:
             whole = run_onnxruntime(model, operator.feeds)
             rows = [run_onnxruntime(model, feeds) for feeds in rows_of(operator, names)]
-        except (ShaderloomError, NotImplementedError):
+        except NotImplementedError:
             continue  # onnxruntime asks other operands to have as many rows, where they are not read
         for number, row in enumerate(rows):
             for name, alone, result in zip(operator.output_names, row, whole, strict=True):
