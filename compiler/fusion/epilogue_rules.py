@@ -210,8 +210,8 @@ def may_exit(partition: Partition, region: Region, value: Value) -> bool:
 
     A view as last member pays only when its result must be materialised as it is, or arithmetic follows.  A packed
     result needs threads that own its words: those of a reduction do where rows and columns are axes of the result,
-    others if the root has words of that size too, or where the vectors of products stay vectors.  What is
-    dequantised is left to readers that compute it once each: they read the narrow tensor.
+    others if the root has words of that size too and its axes are axes of the result, or where the vectors of products
+    stay vectors.  What is dequantised is left to readers that compute it once each: they read the narrow tensor.
     """
     assert value.producer is not None
     if value in partition.outputs:
@@ -233,8 +233,7 @@ def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
     coordinates = region.coordinates[value]
     if region.reductions:
         return all(map(_is_axis, coordinates)) and not _crosses_long_rows(region, value)
-    root = region.anchor.outputs[0]
-    if value.dtype.packing == root.dtype.packing:
+    if value.dtype.packing == region.anchor.outputs[0].dtype.packing and all(map(_is_axis, coordinates)):
         return True
     return _stores_vectors(partition, region, value, coordinates)
 

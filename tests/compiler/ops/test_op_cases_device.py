@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from ...conftest import ADAPTERS
-from ...support.cases import OperatorCase, all_cases, assert_case, skip_if_host_only
+from ...support.cases import OperatorCase, all_cases, assert_case, difference, skip_if_host_only
 from ...support.running import run_model
 
 CASES = all_cases()
@@ -46,3 +49,28 @@ def test_case_of_constants(operator: OperatorCase, device):
     """Constant operands: folded on the host, or computed on the device when weights are made."""
     skip_if_host_only(operator)
     assert_case(operator, run_model(device, operator.model(constant=True), {}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", ["Reshape", "Transpose"])
+@pytest.mark.parametrize("part", range(8))
+def test_packed_results_behind_a_view(view: str, part: int, device):
+    """A view that joins or turns axes, as the only reader of a result that has several elements in a word."""
+    compared = 0
+    for operator in CASES[part::8]:
+        result = operator.reference[1][0]
+        if result.dtype.itemsize >= 4 or not result.size or result.ndim < 2:
+            continue
+        model = operator.model()
+        if view == "Reshape":
+            model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "shape"))
+            model.graph.node.append(helper.make_node(view, ["y0", "shape"], ["y"]))
+        else:
+            model.graph.node.append(helper.make_node(view, ["y0"], ["y"], perm=range(result.ndim)[::-1]))
+        del model.graph.output[:]
+        model.graph.output.append(onnx.ValueInfoProto(name="y"))
+        (viewed,) = run_model(device, model, operator.feeds)
+        expected = result.reshape(-1) if view == "Reshape" else result.T
+        assert difference(viewed, expected) <= operator.case.tolerance, operator.name
+        compared += 1
+    assert compared > 10
