@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..device.device import Device
-from ..memory.buffers import TENSOR, OwnedBuffer, upload, write
+from ..memory.buffers import TENSOR, OwnedBuffer, Uploads
 from ..memory.data_loader import check_length, chunks_of
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dimension import evaluate
@@ -136,6 +136,7 @@ class _Preparation:
         self._use_native = use_native
         self._own = {weight.key for weight in plan.weights}
         self._references = {source.key: source for source in plan.sources}
+        self._uploads = Uploads(pool.device)
         self._sources: dict[str, OwnedBuffer] = {}
         self._scratch: dict[str, OwnedBuffer] = {}
         self._incomplete: list[str] = []  #: keys of weights in the pool whose bytes are not on their way
@@ -248,20 +249,19 @@ class _Preparation:
                 chunk = memoryview(rest + bytes(chunk)) if rest else chunk
                 whole = len(chunk) // 4 * 4
                 rest, chunk = bytes(chunk[whole:]), chunk[:whole]
-            for written in upload(self._device, buffer.gpu, chunk, offset + done):
-                done += written
-                self._report(written)
+            done += self._write(buffer, chunk, offset + done)
         if rest:
-            write(self._device, buffer.gpu, offset + done, rest)
-            done += len(rest)
-            self._report(len(rest))
+            done += self._write(buffer, rest, offset + done)
         check_length(done, reference.length, reference.key)
         self._pool.uploaded_bytes += reference.length
 
-    def _report(self, written: int) -> None:
-        self._done += written
-        if self._pool._progress is not None:
-            self._pool._progress(self._done, self._total)
+    def _write(self, buffer: OwnedBuffer, chunk: bytes | memoryview, offset: int) -> int:
+        """Write a chunk, tell the progress, and return its bytes."""
+        for written in self._uploads.write(buffer.gpu, chunk, offset):
+            self._done += written
+            if self._pool._progress is not None:
+                self._pool._progress(self._done, self._total)
+        return len(chunk)
 
     def _make_scratch(self, weight: Weight) -> None:
         """Create the buffers that the weight's calls name but no weight owns, as large as the furthest range."""

@@ -25,7 +25,8 @@ QUERY_RESOLVE = 0x0200
 
 TENSOR = STORAGE | COPY_SRC | COPY_DST
 
-UPLOAD_CHUNK = 16 << 20  #: bytes that one write may hold in wgpu's own staging memory
+UPLOAD_CHUNK = 16 << 20  #: bytes of one write
+_STAGED_BYTES = 2 * UPLOAD_CHUNK  #: bytes that writes may hold in wgpu's own staging memory
 
 
 class OwnedBuffer:
@@ -87,19 +88,25 @@ def _write(device: Device, buffer: Any, offset: int, view: memoryview) -> None:
         device.queue.write_buffer(buffer, offset, view)
 
 
-def upload(device: Device, buffer: Any, data: Any, offset: int = 0) -> Iterator[int]:
-    """Write ``data`` at ``offset`` (a multiple of 4) of a buffer in chunks; yields bytes done.
+class Uploads:
+    """Writes of much data: the bytes of few chunks are in wgpu's own staging memory at once, whatever their buffers."""
 
-    Waits so that few chunks are in wgpu's own staging memory.
-    """
-    view = memoryview(data).cast("B")
-    for start in range(0, len(view), UPLOAD_CHUNK):
-        end = min(start + UPLOAD_CHUNK, len(view))
-        write(device, buffer, offset + start, view[start:end])
-        if end - start == UPLOAD_CHUNK:
-            device.submit([], "uploading weights")
-            device.wait()
-        yield end - start
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._staged = 0  #: bytes written since the device was waited for
+
+    def write(self, buffer: Any, data: Any, offset: int = 0) -> Iterator[int]:
+        """Write ``data`` at ``offset`` (a multiple of 4) of a buffer in chunks; yields the bytes of each."""
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), UPLOAD_CHUNK):
+            chunk = view[start : start + UPLOAD_CHUNK]
+            if self._staged + len(chunk) > _STAGED_BYTES:
+                self._device.submit([], "uploading weights")
+                self._device.wait()
+                self._staged = 0
+            write(self._device, buffer, offset + start, chunk)
+            self._staged += len(chunk)
+            yield len(chunk)
 
 
 #: Bytes of a staging buffer that is made ahead: outputs of more may stay on the device
