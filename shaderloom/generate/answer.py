@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from .text_row import TextRow
+
 #: What yields the pieces of an answer as they come
 Pieces = Generator[str, None, None]
 
@@ -34,14 +36,19 @@ class Statistics:
 class Generation:
     """Pieces of an answer as they come; iterate over it once.
 
-    ``text`` and ``tokens`` are what there is so far; ``statistics`` are final when the iteration has ended.
+    ``text`` and :attr:`tokens` are what there is so far; ``statistics`` are final when the iteration has ended.
     """
 
-    def __init__(self, pieces: Pieces, statistics: Statistics, tokens: list[int]) -> None:
+    def __init__(self, pieces: Pieces, statistics: Statistics, row: TextRow) -> None:
         self._pieces = pieces
+        self._row = row
         self.statistics = statistics
-        self.tokens = tokens
         self.text = ""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the answer."""
+        return self._row.tokens
 
     def __iter__(self) -> Iterator[str]:
         return self

@@ -16,11 +16,10 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, ROW, TOKEN
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .cache import KeyValueCache
-from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
+from .chooser import DeviceChoice, TokenChoices
 from .decoder import CachedDecoder
 from .model_source import open_choice
-from .sampling import Sampling
-from .text import StopTexts, TextStream
+from .text_row import TextRow
 
 
 def unpadded(prompts: Sequence[Any], mask: Sequence[Sequence[int]] | None) -> Sequence[Any]:
@@ -33,43 +32,10 @@ def unpadded(prompts: Sequence[Any], mask: Sequence[Sequence[int]] | None) -> Se
     return [[token for token, is_valid in zip(*row) if is_valid] for row in zip(prompts, mask)]
 
 
-class BatchRow:
-    """One of the texts: ``ids`` are the prompt and the answer, ``text`` the answer's words."""
-
-    def __init__(self, ids: Sequence[int], count: int, ends: Sequence[int], words: TextStream | None, stops: StopTexts):
-        self.ids = list(ids)
-        self.prompt_tokens = len(self.ids)
-        self.text = ""
-        self.ended_by = ""
-        self.count = count
-        self._ends, self._words, self._stops = ends, words, stops
-
-    @property
-    def tokens(self) -> list[int]:
-        """The answer."""
-        return self.ids[self.prompt_tokens :]
-
-    def take(self, token: int) -> None:
-        """Append a token; tell in ``ended_by`` if the answer ends with it."""
-        self.ids.append(token)
-        is_last = len(self.tokens) == self.count
-        if token in self._ends:
-            self.ended_by = "end"
-        else:
-            piece, is_stopped = self._stops.push("" if self._words is None else self._words.push(token, last=is_last))
-            self.text += piece
-            if is_stopped:
-                self.ended_by = "stop"
-                return
-            self.ended_by = "length" if is_last else ""
-        if self.ended_by:
-            self.text += self._stops.rest()
-
-
 class BatchDecoder:
     """Runs texts through a decoder together, each to its end."""
 
-    def __init__(self, decoder: CachedDecoder, rows: Sequence[BatchRow], plan_cache: Any = True) -> None:
+    def __init__(self, decoder: CachedDecoder, rows: Sequence[TextRow], plan_cache: Any = True) -> None:
         """Raises :class:`UnsupportedError` for unequal prompts and caches that grow, of a decoder without padding."""
         form, batch = decoder.form, len(rows)
         self._decoder, self._rows, device = decoder, list(rows), decoder.session.device
@@ -99,17 +65,18 @@ class BatchDecoder:
             )
         longest, most = max(self._lengths), self._decoder.form.max_length
         self._left = [longest - length for length in self._lengths]
-        wanted = max(row.count + left + length for row, left, length in zip(self._rows, self._left, self._lengths))
+        wanted = max(row.task.count + left + length for row, left, length in zip(self._rows, self._left, self._lengths))
         if wanted > most:
             raise InputError(
                 f"padded to {longest:,} tokens, prompts and answers of {wanted:,} exceed the length of {most:,}",
                 hint="pass max_new_tokens, or prompts of about one length",
             )
 
-    def generate(self, samplings: Sequence[Sampling], processors: Sequence[LogitsProcessor] = ()) -> Iterator[None]:
+    def generate(self) -> Iterator[None]:
         """Take tokens until every row has ended; yield behind each run."""
         rows = self._rows
-        self._choices = TokenChoices(self._logits, self._on_device, samplings, processors, [row.ids for row in rows])
+        rules = [row.task.rule for row in rows]
+        self._choices = TokenChoices(self._logits, self._on_device, rules, [row.ids for row in rows])
         yield from self._read_prompts()
         while not all(row.ended_by for row in rows):
             # a row that has ended computes its last token again and again

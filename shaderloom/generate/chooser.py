@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,7 @@ import numpy as np
 from ..runtime.memory.tensor import Tensor
 from ..session.session import InferenceSession
 from .sampling import Sampling, choose
-
-#: Takes the tokens so far and float32 logits [vocabulary]; returns the logits that count
-LogitsProcessor = Callable[[Sequence[int], np.ndarray], np.ndarray]
+from .text_row import TokenRule
 
 
 class DeviceChoice:
@@ -66,34 +64,40 @@ class TokenChoices:
         self,
         logits: Tensor,
         on_device: Callable[[], DeviceChoice],
-        samplings: Sequence[Sampling],
-        processors: Sequence[LogitsProcessor],
+        rules: Sequence[TokenRule],
         texts: Sequence[Sequence[int]],
     ) -> None:
         self._logits = logits
-        self._samplings = tuple(samplings)
-        self._processors = tuple(processors)
-        self._is_greedy = not processors and all(sampling.is_greedy for sampling in samplings)
-        self._device = None if self._is_greedy or processors else on_device()
+        self._rules = tuple(rules)
+        self._is_greedy = all(rule.is_greedy for rule in rules)
+        self._device = None if self._is_greedy or any(rule.processors for rule in rules) else on_device()
         if self._device is not None:
             self._device.begin(texts)
 
     def next(self, texts: Sequence[Sequence[int]], greatest: Sequence[int], rows: Sequence[int]) -> dict[int, int]:
         """Return the tokens behind the texts in ``rows``; ``greatest`` are those of the greatest logits of all rows."""
-        if self._is_greedy:
-            return {row: greatest[row] for row in rows}
-        on_device = [-1] * len(texts) if self._device is None else self._device.choose(texts, self._samplings)
-        chosen = {row: on_device[row] for row in rows}
-        left = [row for row, token in chosen.items() if token < 0]
-        if left:
-            logits = self._logits.numpy()[:, 0].astype(np.float32)
-            chosen |= {row: self._on_host(texts[row], logits[row], self._samplings[row]) for row in left}
-        return chosen
+        return dict(zip(rows, self.each(texts, greatest, rows)))
 
-    def _on_host(self, ids: Sequence[int], logits: np.ndarray, sampling: Sampling) -> int:
-        for processor in self._processors:
+    def each(self, texts: Sequence[Sequence[int]], greatest: Sequence[int], rows: Sequence[int]) -> Iterator[int]:
+        """Yield the tokens of :meth:`next`; processors are called for those alone that are asked for."""
+        if self._is_greedy:
+            yield from (greatest[row] for row in rows)
+            return
+        chosen = [-1] * len(texts)
+        if self._device is not None:
+            chosen = self._device.choose(texts, [rule.sampling for rule in self._rules])
+        logits = None
+        for row in rows:
+            if chosen[row] < 0:
+                if logits is None:
+                    logits = self._logits.numpy()[:, 0].astype(np.float32)
+                chosen[row] = self._on_host(self._rules[row], texts[row], logits[row])
+            yield chosen[row]
+
+    def _on_host(self, rule: TokenRule, ids: Sequence[int], logits: np.ndarray) -> int:
+        for processor in rule.processors:
             logits = np.asarray(processor(ids, logits), np.float32).reshape(logits.shape)
-        return choose(logits, _seen(ids, logits.size), sampling, len(ids))
+        return choose(logits, _seen(ids, logits.size), rule.sampling, len(ids))
 
 
 def _seen(ids: Sequence[int], vocabulary: int) -> np.ndarray:

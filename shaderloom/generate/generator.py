@@ -15,10 +15,10 @@ import numpy as np
 from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
-from .batch import BatchDecoder, BatchRow, unpadded
+from .batch import BatchDecoder, unpadded
 from .cache import common_prefix
 from .chat_template import ChatTemplate, Message
-from .chooser import DeviceChoice, LogitsProcessor, TokenChoices
+from .chooser import DeviceChoice, TokenChoices
 from .decoder import CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
@@ -28,6 +28,7 @@ from .sampling import Sampling
 from .scheduler import Scheduler, TextRequest
 from .slots import SlotBatch
 from .text import StopTexts, TextStream, Tokenizer
+from .text_row import LogitsProcessor, TextRow, TextTask, TokenRule
 
 if TYPE_CHECKING:
     from ..model.compiled import Progress
@@ -51,9 +52,9 @@ class _Shared:
         return self.folder.open_tokenizer()
 
     @cached_property
-    def writer(self) -> Tokenizer | None:
+    def writer(self) -> Tokenizer:
         """Another process of the tokenizer, for the thread of a scheduler: texts do not wait for a prompt."""
-        return self.folder.open_tokenizer() if self.folder.has_tokenizer else None
+        return self.folder.open_tokenizer()
 
     @cached_property
     def template(self) -> ChatTemplate:
@@ -223,13 +224,11 @@ class Generator:
         drawn = secrets.randbits(32) if seed is None else seed
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
         ids, encoded = self._decoder_prompt(prompt, encoder_inputs)
-        count = self._checked_count(ids, max_new_tokens)
+        row = TextRow(self._task(ids, max_new_tokens, stop, TokenRule(sampling, tuple(processors))))
         if self._active is not None:
             self._active.close()
         statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
-        tokens: list[int] = []
-        pieces = self._pieces(ids, encoded, count, sampling, StopTexts(stop), processors, statistics, tokens)
-        self._active = Generation(pieces, statistics, tokens)
+        self._active = Generation(self._pieces(row, encoded, statistics), statistics, row)
         if not stream:
             for _ in self._active:
                 pass
@@ -256,21 +255,18 @@ class Generator:
         They have a cache of their own, whose memory is freed behind them.  Raises :class:`UnsupportedError` for a
         decoder with an encoder, and for prompts of unequal length if the model takes no padding.
         """
-        decoder, ends = self._plain_decoder(), self._shared.folder.ends
+        decoder = self._plain_decoder()
         texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
-        samplings = [Sampling(seed=each, **sampling) for each in _seeds(seed, len(texts))]
-        rows = []
-        for ids in texts:
-            count = self._checked_count(ids, max_new_tokens)
-            rows.append(BatchRow(ids, count, ends, self._words(ids), StopTexts(stop)))
+        rules = [TokenRule(Sampling(seed=each, **sampling), tuple(processors)) for each in _seeds(seed, len(texts))]
+        rows = [TextRow(self._task(ids, max_new_tokens, stop, rule)) for ids, rule in zip(texts, rules)]
         if rows:
             batch = BatchDecoder(decoder, rows, self._shared.cache)
             try:
-                for _ in batch.generate(samplings, processors):
+                for _ in batch.generate():
                     pass
             finally:
                 batch.close()
-        return [_finished(row, chosen.seed) for row, chosen in zip(rows, samplings)]
+        return [_finished(row) for row in rows]
 
     def scheduler(self, *, slots: int = 8, queue: int = 64) -> Scheduler:
         """Return what generates up to ``slots`` texts at once, while up to ``queue`` wait, in a thread of its own.
@@ -293,11 +289,9 @@ class Generator:
         **sampling: Any,
     ) -> TextRequest:
         """Return a request for :meth:`scheduler`, of the arguments of :meth:`generate`; see :class:`.TextRequest`."""
-        chosen = Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling)
-        ids = self.encode(prompt)
-        shared, count = self._shared, self._checked_count(ids, max_new_tokens)
-        words = None if shared.writer is None else TextStream(shared.writer, ids)
-        return TextRequest(ids, count, shared.folder.ends, words, StopTexts(stop), chosen, changed)
+        rule = TokenRule(Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling))
+        task = self._task(self.encode(prompt), max_new_tokens, stop, rule, for_thread=True)
+        return TextRequest(task, changed)
 
     def _plain_decoder(self) -> CachedDecoder:
         decoder = self._shared.decoder
@@ -307,9 +301,21 @@ class Generator:
             raise UnsupportedError("a bundle has plans for one text", hint="generate the answers one after another")
         return decoder
 
-    def _words(self, ids: Sequence[int]) -> TextStream | None:
-        shared = self._shared
-        return TextStream(shared.tokenizer, ids) if shared.folder.has_tokenizer else None
+    def _task(
+        self,
+        ids: list[int],
+        wanted: int | None,
+        stop: str | Sequence[str],
+        rule: TokenRule,
+        *,
+        for_thread: bool = False,
+    ) -> TextTask:
+        """Return what to generate behind ``ids``; ``for_thread`` says that a scheduler's thread writes the text."""
+        shared, words = self._shared, None
+        count = self._checked_count(ids, wanted)
+        if shared.folder.has_tokenizer:
+            words = TextStream(shared.writer if for_thread else shared.tokenizer, ids)
+        return TextTask(ids, count, shared.folder.ends, words, StopTexts(stop), rule)
 
     def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
         """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
@@ -348,52 +354,28 @@ class Generator:
         decoder.encode(inputs, self._cache)
         self._ids.clear()
 
-    def _pieces(
-        self,
-        ids: list[int],
-        encoded: EncoderInputs | None,
-        count: int,
-        sampling: Sampling,
-        stops: StopTexts,
-        processors: Sequence[LogitsProcessor],
-        statistics: Statistics,
-        tokens: list[int],
-    ) -> Pieces:
+    def _pieces(self, row: TextRow, encoded: EncoderInputs | None, statistics: Statistics) -> Pieces:
         shared = self._shared
-        choices = TokenChoices(shared.decoder.logits, shared.choice, [sampling], processors, [ids])
-        words = self._words(ids)
+        choices = TokenChoices(shared.decoder.logits, shared.choice, [row.task.rule], [row.ids])
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)
-        statistics.reused_tokens = common_prefix(self._ids, ids)
+        statistics.reused_tokens = common_prefix(self._ids, row.ids)
         self.rewind(statistics.reused_tokens)
-        text = list(ids)
-        while True:
-            token = choices.next([text], [self._read(text[len(self._ids) :])], [0])[0]
+        shown = 0
+        while not row.ended_by:
+            token = choices.next([row.ids], [self._read(row.ids[len(self._ids) :])], [0])[0]
             now = time.perf_counter()
-            if not tokens:
+            if not statistics.new_tokens:
                 statistics.first_token_seconds = now - begun
                 begun = now
             statistics.decode_seconds = now - begun
-            tokens.append(token)
-            text.append(token)
-            statistics.new_tokens = len(tokens)
-            if token in shared.folder.ends:
-                statistics.ended_by = "end"
-                break
-            is_last = len(tokens) == count
-            piece, is_stopped = stops.push("" if words is None else words.push(token, last=is_last))
+            row.take(token)
+            statistics.new_tokens += 1
+            piece, shown = row.text[shown:], len(row.text)
             if piece:
                 yield piece
-            if is_stopped:
-                statistics.ended_by = "stop"
-                return
-            if is_last:
-                statistics.ended_by = "length"
-                break
-        rest = stops.rest()
-        if rest:
-            yield rest
+        statistics.ended_by = row.ended_by
 
     def _read(self, ids: list[int]) -> int:
         """Run tokens behind those in the cache; return the most probable next one."""
@@ -450,10 +432,11 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int]:
     return seed
 
 
-def _finished(row: BatchRow, seed: int) -> Generation:
+def _finished(row: TextRow) -> Generation:
     """Return the answer of a row, which has run to its end."""
+    seed = row.task.rule.sampling.seed
     statistics = Statistics(row.prompt_tokens, new_tokens=len(row.tokens), ended_by=row.ended_by, seed=seed)
-    generation = Generation((piece for piece in [row.text] if piece), statistics, row.tokens)
+    generation = Generation((piece for piece in [row.text] if piece), statistics, row)
     for _ in generation:
         pass
     return generation

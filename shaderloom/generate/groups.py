@@ -47,7 +47,7 @@ class GroupBatch:
         if all(row.prompt_tokens == longest for row in rows):
             return True
         form = self._decoder.form
-        return form.padding == "left" and all(longest + row.count <= form.max_length for row in rows)
+        return form.padding == "left" and all(longest + row.task.count <= form.max_length for row in rows)
 
     def leave(self, row: SlotRow) -> None:
         """Wait for a text no more: its row computes something, of no use."""
@@ -60,7 +60,7 @@ class GroupBatch:
         """Compute a part of the prompts, or a token of each text; return who has new tokens."""
         if self._batch is None:
             self._batch = BatchDecoder(self._decoder, self._rows, self._plan_cache)
-            self._runs = self._batch.generate([row.sampling for row in self._rows])
+            self._runs = self._batch.generate()
         before = [len(row.ids) for row in self._rows]
         next(self._runs)
         return [row for row, length in zip(self._rows, before) if len(row.ids) > length]

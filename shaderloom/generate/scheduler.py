@@ -16,9 +16,8 @@ from typing import Protocol
 
 from ..log import GENERATE
 from ..runtime.plan.errors import ClosedError, DeviceLost, InternalError, ShaderloomError
-from .sampling import Sampling
 from .slots import SlotRow
-from .text import StopTexts, TextStream
+from .text_row import TextTask
 
 
 class TextRequest(SlotRow):
@@ -28,17 +27,8 @@ class TextRequest(SlotRow):
     time.  ``changed`` is called in the scheduler's thread when they have changed, and must not block.
     """
 
-    def __init__(
-        self,
-        ids: Sequence[int],
-        count: int,
-        ends: Sequence[int],
-        words: TextStream | None,
-        stops: StopTexts,
-        sampling: Sampling,
-        changed: Callable[[], None],
-    ) -> None:
-        super().__init__(ids, count, ends, words, stops, sampling)
+    def __init__(self, task: TextTask, changed: Callable[[], None]) -> None:
+        super().__init__(task)
         self.changed = changed
         self.is_done = False
         self.is_cancelled = False

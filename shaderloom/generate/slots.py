@@ -11,29 +11,19 @@ from ..runtime.memory.tensor import Tensor
 from ..runtime.memory.tensor_copy import copy_rows
 from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, ROW, TOKEN
 from ..runtime.plan.errors import ShaderloomError
-from .batch import BatchRow
 from .cache import KeyValueCache, common_prefix
 from .chooser import DeviceChoice, TokenChoices
 from .decoder import CHUNKS, CachedDecoder
 from .model_source import open_choice
 from .sampling import Sampling
-from .text import StopTexts, TextStream
+from .text_row import TextRow, TextTask, TokenRule
 
 
-class SlotRow(BatchRow):
-    """A text with a choice of tokens of its own.  ``error`` is what ended it before its time."""
+class SlotRow(TextRow):
+    """A text in a slot.  ``error`` is what ended it before its time."""
 
-    def __init__(
-        self,
-        ids: Sequence[int],
-        count: int,
-        ends: Sequence[int],
-        words: TextStream | None,
-        stops: StopTexts,
-        sampling: Sampling,
-    ) -> None:
-        super().__init__(ids, count, ends, words, stops)
-        self.sampling = sampling
+    def __init__(self, task: TextTask) -> None:
+        super().__init__(task)
         self.reused_tokens = 0
         self.error: ShaderloomError | None = None
 
@@ -75,8 +65,8 @@ class _Results:
         texts = [[0] if row is None else row.ids for row in rows]
         if [(row, len(ids)) for row, ids in zip(rows, texts)] != self._awaited:
             # other texts than the last time, or tokens that were chosen in runs of another size
-            samplings = [Sampling() if row is None else row.sampling for row in rows]
-            self._choices = TokenChoices(self.logits, self._on_device, samplings, (), texts)
+            rules = [TokenRule() if row is None else row.task.rule for row in rows]
+            self._choices = TokenChoices(self.logits, self._on_device, rules, texts)
         self._awaited = [(row, len(ids) + (row is not None)) for row, ids in zip(rows, texts)]
         greatest = [int(token) for token in self.token.numpy()[:, 0]]
         chosen = self._choices.next(texts, greatest, [place for place, row in enumerate(rows) if row is not None])

@@ -1,7 +1,7 @@
 """Texts of a tiny decoder: the tokens of a float64 reference, whatever the cache has and however it is used.
 
 Covers: shaderloom/generate/generator, shaderloom/generate/answer, shaderloom/generate/decoder,
-shaderloom/generate/cache, shaderloom/generate.
+shaderloom/generate/cache, shaderloom/generate/text_row, shaderloom/generate.
 """
 
 from __future__ import annotations
