@@ -119,7 +119,8 @@ class _Rewrite:
         if position is None:
             self._take_last(name)
         else:
-            take_row(self._builder, self._all, position, name)
+            row = self._builder.op("Unsqueeze", position, self._builder.integers(1))
+            take_rows(self._builder, self._all, row, name)
         size = self._output.type.tensor_type.shape.dim[1]
         size.Clear()
         size.dim_value = 1
@@ -163,6 +164,6 @@ class _Rewrite:
         builder.node("Slice", [self._all, builder.integers(-1), ends, builder.integers(1)], result)
 
 
-def take_row(builder: ProtoBuilder, logits: str, position: str, result: str) -> None:
-    """Compute ``result`` [batch, 1, vocabulary]: the row at ``position`` [batch] of ``logits``."""
-    builder.node("GatherND", [logits, builder.op("Unsqueeze", position, builder.integers(1, 2))], result, batch_dims=1)
+def take_rows(builder: ProtoBuilder, logits: str, positions: str, result: str) -> None:
+    """Compute ``result`` [batch, rows, vocabulary]: the rows of ``logits`` at ``positions`` [batch, rows]."""
+    builder.node("GatherND", [logits, builder.op("Unsqueeze", positions, builder.integers(2))], result, batch_dims=1)

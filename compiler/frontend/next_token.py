@@ -1,14 +1,15 @@
 """The form of a decoder that text is generated with: ``logits="token"``.
 
-What an exporter's decoder leaves to its caller is computed from two small inputs of int64 [batch]:
+What an exporter's decoder leaves to its caller is computed from two small inputs:
 
-* ``sequence_ends``: the number of positions behind which a run ends, those before it and all of ``input_ids``, without
-  padding on the left;
-* ``logits_row``: the row of ``input_ids`` whose logits are wanted, which is the last one unless rows behind it are
-  padding.  A model that computes the last row's logits alone, and declares so, has no such input and takes no padding.
+* ``sequence_ends`` int64 [batch]: the number of positions behind which a run ends, those before it and all of
+  ``input_ids``, without padding on the left;
+* ``logits_rows`` int64 [batch, wanted]: the rows of ``input_ids`` whose logits are wanted.  To go on, that is the last
+  one unless rows behind it are padding; to verify a draft, all of it.  A model that computes the last row's logits
+  alone, and declares so, has no such input and takes no padding.
 
-``attention_mask`` and ``position_ids`` become values of these.  The outputs are ``token`` int64 [batch, 1], the place
-of the greatest of ``logits`` [batch, 1, vocabulary], which stay an output, and the caches.  Caches of
+``attention_mask`` and ``position_ids`` become values of these.  The outputs are ``token`` int64 [batch, wanted], the
+places of the greatest of ``logits`` [batch, wanted, vocabulary], which stay an output, and the caches.  Caches of
 GroupQueryAttention have a ``capacity``: the size of input and output, however many rows are valid.  Those of other
 models have ``past`` rows in and as many more out as a run has tokens.  Where ``sequence_ends`` is less than these, the
 first of them are padding on the left, which ``attention_mask`` hides and ``position_ids`` do not count.
@@ -35,15 +36,16 @@ from ...runtime.plan.decoder_ports import (
     HIDDEN_MASK,
     IDS,
     LOGITS,
+    LOGITS_ROWS,
     MASK,
     PAST,
     POSITIONS,
-    ROW,
     TOKEN,
+    WANTED,
 )
 from ...runtime.plan.errors import UnsupportedError
-from .last_logits import find_logits, take_row
-from .messages import GraphProto, ModelProto, TensorProto, ValueInfoProto
+from .last_logits import find_logits, take_rows
+from .messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from .proto_builder import ProtoBuilder, nodes_within
 
 #: Scalars that some exporters ask for, with what generation wants: the branch with caches, logits of all rows
@@ -168,25 +170,30 @@ class _Rewrite:
 
     def _add_inputs(self) -> None:
         batch = self._inputs[IDS].type.tensor_type.shape.dim[0]
-        for name in (ENDS,) if self._is_pruned else (ENDS, ROW):
-            port = helper.make_tensor_value_info(name, TensorProto.INT64, [None])
-            port.type.tensor_type.shape.dim[0].CopyFrom(batch)
-            self._graph.input.append(ValueInfoProto.FromString(port.SerializeToString()))
+        self._graph.input.append(_integers(ENDS, [None], batch))
+        if not self._is_pruned:
+            self._graph.input.append(_integers(LOGITS_ROWS, [None, WANTED], batch))
 
     def _take_token(self) -> None:
         builder, logits = self._builder, self._logits
         name = logits.name
+        wanted = 1 if self._is_pruned else WANTED
         if not self._is_pruned:
-            take_row(builder, builder.rename(name, f"{name}/all"), ROW, name)
+            take_rows(builder, builder.rename(name, f"{name}/all"), LOGITS_ROWS, name)
         builder.node("ArgMax", [name], TOKEN, axis=2, keepdims=0)
-        _name_dim(logits, 1, 1)
-        shape = logits.type.tensor_type.shape
-        token = helper.make_tensor_value_info(TOKEN, TensorProto.INT64, [None, 1])
-        token.type.tensor_type.shape.dim[0].CopyFrom(shape.dim[0])
-        self._graph.output.insert(0, ValueInfoProto.FromString(token.SerializeToString()))
+        _name_dim(logits, 1, wanted)
+        batch = logits.type.tensor_type.shape.dim[0]
+        self._graph.output.insert(0, _integers(TOKEN, [None, wanted], batch))
         if name != LOGITS:
             builder.rename(name, LOGITS)
             logits.name = LOGITS
+
+
+def _integers(name: str, dims: list[int | str | None], batch: TensorShapeProto.Dimension) -> ValueInfoProto:
+    """Return a port int64 of these sizes, the first one being ``batch``."""
+    port = helper.make_tensor_value_info(name, TensorProto.INT64, dims)
+    port.type.tensor_type.shape.dim[0].CopyFrom(batch)
+    return ValueInfoProto.FromString(port.SerializeToString())
 
 
 def _name_dim(port: ValueInfoProto, axis: int, size: str | int) -> None:

@@ -9,9 +9,11 @@ IDS = "input_ids"
 MASK = "attention_mask"  #: which positions are valid
 POSITIONS = "position_ids"
 ENDS = "sequence_ends"
-ROW = "logits_row"
+LOGITS_ROWS = "logits_rows"
 TOKEN = "token"
 LOGITS = "logits"
+#: The number of rows of a run whose logits are wanted
+WANTED = "wanted"
 #: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
 CAPACITY = "capacity"
 PAST = "past"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.memory.tensor import Tensor
-from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, ROW, TOKEN
+from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, LOGITS_ROWS, TOKEN
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .cache import KeyValueCache
 from .chooser import DeviceChoice, TokenChoices
@@ -117,7 +117,7 @@ class BatchDecoder:
     def _run(self, ids: Sequence[Sequence[int]], last: Sequence[int], ends: Sequence[int]) -> None:
         small = {IDS: np.array(ids), ENDS: np.array(ends)}
         if self._decoder.form.has_row:
-            small[ROW] = np.array(last)
+            small[LOGITS_ROWS] = np.array(last)[:, None]
         end = max(end + left for end, left in zip(ends, self._left))
         self._decoder.submit(small, {TOKEN: self._token, LOGITS: self._logits}, self._cache, end)
 

@@ -12,7 +12,7 @@ from ..model.compiled import Progress
 from ..model.header import ModelHeader
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
-from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, MASK, PAST, POSITIONS, ROW, TOKEN
+from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, LOGITS_ROWS, MASK, PAST, POSITIONS, TOKEN
 from ..runtime.plan.errors import InputError, ModelError, ShapeError, UnsupportedError
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
@@ -21,6 +21,8 @@ from .model_source import decoder_header, open_decoder, read_header
 
 #: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
 CHUNKS = (1, 16, 128)
+#: Tokens of a run that verifies a draft, whose last known token is the first of them
+VERIFIED = 16
 #: Tokens for which a padded run of each size takes less than smaller ones: GPUs take about alike for some rows and for
 #: few, processors as many times as long
 LEAST = {1: 1, 16: 6, 128: 43}
@@ -50,7 +52,7 @@ class DecoderForm:
         first = next(iter(caches.values()))
         self.in_place = (first.dims or ())[2] == CAPACITY
         #: whether a run says which row's logits it wants: those of others have no padding
-        self.has_row = any(port.name == ROW for port in header.inputs)
+        self.has_row = any(port.name == LOGITS_ROWS for port in header.inputs)
         self.dynamic: Mapping[str, tuple[int, ...]] = (
             {CAPACITY: (ROWS, self.limit, ROWS)} if self.in_place else {PAST: (0, self.longest_past)}
         )
@@ -73,9 +75,9 @@ class DecoderForm:
         caches = {name: (batch, heads, rows, size) for name, (batch, heads, size, _) in self.layout.items()}
         return {**caches, **self.small_shapes(tokens)}
 
-    def small_shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
-        """Return shapes of the inputs besides caches, all int64."""
-        return {IDS: (1, tokens), ENDS: (1,), **({ROW: (1,)} if self.has_row else {})}
+    def small_shapes(self, tokens: int, wanted: int = 1) -> dict[str, tuple[int, ...]]:
+        """Return shapes of the inputs besides caches, all int64; ``wanted`` is the number of rows of logits."""
+        return {IDS: (1, tokens), ENDS: (1,), **({LOGITS_ROWS: (1, wanted)} if self.has_row else {})}
 
 
 class CachedDecoder:
@@ -98,16 +100,17 @@ class CachedDecoder:
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._token = Tensor.empty((1, 1), "int64", device)
         #: the small inputs of runs by their tokens: a run of the same tensors as the one before is only submitted
-        self._small = {tokens: self._small_inputs(tokens) for tokens in CHUNKS}
+        self._small = {tokens: self.small_inputs(tokens) for tokens in CHUNKS}
 
     @property
     def sessions(self) -> tuple[InferenceSession, ...]:
         """Those that have weights and plans."""
         return (self.session,)
 
-    def _small_inputs(self, tokens: int) -> dict[str, Tensor]:
-        device = self.session.device
-        return {name: Tensor.empty(shape, "int64", device) for name, shape in self.form.small_shapes(tokens).items()}
+    def small_inputs(self, tokens: int, wanted: int = 1) -> dict[str, Tensor]:
+        """Return tensors for the inputs of a run besides caches."""
+        shapes = self.form.small_shapes(tokens, wanted)
+        return {name: Tensor.empty(shape, "int64", self.session.device) for name, shape in shapes.items()}
 
     def new_cache(self) -> KeyValueCache:
         """Return a cache without tokens."""
@@ -131,16 +134,22 @@ class CachedDecoder:
         if not (self.form.in_place and self.form.has_row):
             return max(size for size in CHUNKS if size <= wanted)
         least = LEAST_ON_PROCESSORS if self.session.device.profile.is_software else LEAST
-        return max(size for size in CHUNKS if length + size <= self.form.limit and wanted >= least[size])
+        return max(size for size in CHUNKS if self.has_room(length, size) and wanted >= least[size])
+
+    def has_room(self, length: int, tokens: int) -> bool:
+        """Tell whether a run of so many tokens, padding included, is possible behind ``length`` rows."""
+        form = self.form
+        return length + tokens <= (form.limit if form.in_place else form.max_length)
 
     def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
         end = length + len(ids)
         small = self._small[len(ids)]
         written: dict[str, Any] = {IDS: [ids], ENDS: [end]}
         if self.form.has_row and len(ids) > 1:  # the row of a single token is 0, as tensors are at first
-            written[ROW] = [row]
+            written[LOGITS_ROWS] = [[row]]
         for name, numbers in written.items():
             small[name].update(np.array(numbers))
+        cache.rewind(length)
         self.submit(small, {TOKEN: self._token, LOGITS: self.logits}, cache, end)
 
     def submit(self, small: Mapping[str, Any], results: Mapping[str, Tensor], cache: KeyValueCache, end: int) -> None:

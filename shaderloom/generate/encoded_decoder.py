@@ -24,9 +24,9 @@ from ..runtime.plan.decoder_ports import (
     HIDDEN_MASK,
     IDS,
     LOGITS,
+    LOGITS_ROWS,
     MASK,
     PAST,
-    ROW,
     TOKEN,
 )
 from ..runtime.plan.errors import InputError
@@ -145,7 +145,7 @@ class EncodedDecoder:
 
     def _read_first(self, ids: Sequence[int], cache: KeyValueCache) -> int:
         """Run the first of ``ids``, as many as one run takes; return their number."""
-        wanted = len(ids) if ROW in self.form.inputs[0] else 1
+        wanted = len(ids) if LOGITS_ROWS in self.form.inputs[0] else 1
         run = max(size for size in CHUNKS if size <= self.form.max_length and wanted > size // 3)
         part = list(ids[:run])
         self._run(self.session, [*part, *[part[-1]] * (run - len(part))], len(part) - 1, cache, 0)
@@ -156,7 +156,7 @@ class EncodedDecoder:
         is_first = not length
         form, names = self.form, self.form.inputs[not is_first]
         end = length + len(ids)
-        feeds: dict[str, Any] = {IDS: np.array([ids]), ENDS: np.array([end]), ROW: np.array([row])}
+        feeds: dict[str, Any] = {IDS: np.array([ids]), ENDS: np.array([end]), LOGITS_ROWS: np.array([[row]])}
         feeds[BRANCH] = np.array([not is_first])
         feeds = {name: array for name, array in feeds.items() if name in names}
         feeds |= {name: tensor for name, tensor in (*cache.tensors.items(), *cache.encoded.items()) if name in names}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..runtime.memory.tensor import Tensor
 from ..runtime.memory.tensor_copy import copy_rows
-from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, ROW, TOKEN
+from ..runtime.plan.decoder_ports import ENDS, IDS, LOGITS, LOGITS_ROWS, TOKEN
 from ..runtime.plan.errors import ShaderloomError
 from .cache import KeyValueCache, common_prefix
 from .chooser import DeviceChoice, TokenChoices
@@ -172,7 +172,7 @@ class SlotBatch:
             self._views.clear()
         small = {IDS: ids, ENDS: np.array(ends)}
         if form.has_row:
-            small[ROW] = np.full(count, last)
+            small[LOGITS_ROWS] = np.full((count, 1), last)
         results = self._results[count]
         self._decoder.submit(small, {TOKEN: results.token, LOGITS: results.logits}, self._view(first, count), max(ends))
         return results

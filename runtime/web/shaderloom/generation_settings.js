@@ -45,7 +45,7 @@ export async function readSettings(session) {
   return {
     maxLength: inPlace ? Math.min(context, range.high) : Math.min(context, range.high + 1),
     ends: new Set(ends), chunks: chunks.sort((first, second) => second - first), caches, inPlace,
-    hasRow: session.inputs.some(({ name }) => name === "logits_row"), rows: range, vocabulary: logits,
+    hasRow: session.inputs.some(({ name }) => name === "logits_rows"), rows: range, vocabulary: logits,
   };
 }
 

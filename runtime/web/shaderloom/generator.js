@@ -228,7 +228,7 @@ class Generator {
     const results = await this.session.run({
       ...this.#cache.feeds, input_ids: { data: ids, dims: [1, size] },
       sequence_ends: { data: BigInt64Array.of(BigInt(end)), dims: [1] },
-      ...(hasRow ? { logits_row: { data: BigInt64Array.of(BigInt(part.length - 1)), dims: [1] } } : {}),
+      ...(hasRow ? { logits_rows: { data: BigInt64Array.of(BigInt(part.length - 1)), dims: [1, 1] } } : {}),
     }, {
       outputs: ["logits", ...caches.map(({ output }) => output), ...(isRead ? ["token"] : [])],
       location: Object.fromEntries(caches.map(({ output }) => [output, "gpu"])),

@@ -110,7 +110,7 @@ def test_a_cache_in_place_serves_rows_of_unequal_length(each_device):
     cache = {name: np.full((2, 1, 16, 8), np.nan, np.float32) for name in ("past_k", "past_v")}
     with opened(GROUPED, each_device, {"capacity": (16, 64, 16)}) as session:
         padded = np.array([prompt + [0] * (5 - len(prompt)) for prompt in sequences])
-        feeds = {"input_ids": padded, "sequence_ends": np.array([5, 5]), "logits_row": np.array([4, 2])}
+        feeds = {"input_ids": padded, "sequence_ends": np.array([5, 5]), "logits_rows": np.array([[4], [2]])}
         for count in range(5):
             token, logits, *present = session.run(None, feeds | cache)
             for row, prompt in enumerate(sequences):
@@ -122,7 +122,7 @@ def test_a_cache_in_place_serves_rows_of_unequal_length(each_device):
             cache = dict(zip(("past_k", "past_v"), present))
             ends = np.array([len(prompt) + count + 1 for prompt in sequences])
             ids = np.array([[more[count]] for more in later])
-            feeds = {"input_ids": ids, "sequence_ends": ends, "logits_row": np.array([0, 0])}
+            feeds = {"input_ids": ids, "sequence_ends": ends, "logits_rows": np.array([[0], [0]])}
         assert len(session.stats.keys) == 2
 
 
@@ -130,11 +130,11 @@ def test_a_cache_that_grows(device):
     tokens = drawn(9, 5)
     cache = np.zeros((1, 1, 0, 8), np.float32)
     with opened(GROWING, device, {"past": (0, 64)}) as session:
-        assert [port.name for port in session.get_inputs()] == ["input_ids", "past_k", "sequence_ends", "logits_row"]
+        assert [port.name for port in session.get_inputs()] == ["input_ids", "past_k", "sequence_ends", "logits_rows"]
         assert [port.name for port in session.get_outputs()] == ["token", "logits", "present_k"]
         for start, end in ((0, 4), (4, 8), (8, 9)):
             feeds = {"input_ids": np.array([tokens[start:end]]), "past_k": cache}
-            feeds |= {"sequence_ends": np.array([end]), "logits_row": np.array([end - start - 1])}
+            feeds |= {"sequence_ends": np.array([end]), "logits_rows": np.array([[end - start - 1]])}
             token, logits, cache = session.run(None, feeds)
             wanted = reference_of_growing(tokens[:end], end - start)
             np.testing.assert_allclose(logits[0, 0], wanted, rtol=1e-4, atol=1e-4)
