@@ -69,12 +69,19 @@ class SamplingOptions(OptionGroup):
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="Text that ends an answer; repeatable.")
     ] = None
+    prompt_lookup: Annotated[
+        int,
+        typer.Option(
+            "--prompt-lookup", min=0, max=15, help="Verify up to so many tokens of the text in a run. Default: none."
+        ),
+    ] = 0
 
     @property
     def chosen(self) -> dict[str, Any]:
         """Return the arguments of :meth:`Generator.generate`."""
         names = "max_new_tokens temperature top_k top_p min_p repetition_penalty seed".split()
-        return {**{name: getattr(self, name) for name in names}, "stop": self.stop or ()}
+        chosen = {name: getattr(self, name) for name in names}
+        return {**chosen, "stop": self.stop or (), "prompt_lookup_num_tokens": self.prompt_lookup}
 
 
 @contextmanager
@@ -106,8 +113,9 @@ def summary(generation: Generation) -> str:
     """Return what an answer took, on one line."""
     facts = generation.statistics
     speed = f", {facts.tokens_per_second:.1f} tokens/s" if facts.tokens_per_second else ""
+    drafts = f", {facts.accepted_tokens} of {facts.drafted_tokens} drafted" if facts.drafted_tokens else ""
     reused = f" ({facts.reused_tokens} of them before)" if facts.reused_tokens else ""
     return (
         f"{facts.prompt_tokens} tokens{reused}, first token after {facts.first_token_seconds:.2f} s, "
-        f"{facts.new_tokens} new{speed}"
+        f"{facts.new_tokens} new{speed}{drafts}"
     )

@@ -15,6 +15,8 @@ Pieces = Generator[str, None, None]
 class Statistics:
     """What a generation did.  ``reused_tokens`` of the prompt were in the cache; times are in seconds.
 
+    ``drafted_tokens`` were verified in runs of several, and ``accepted_tokens`` of them are in the answer.
+
     ``ended_by`` is "end" (a token that ends answers), "stop" (a text that was asked for), "length", or "" while it
     runs or after it was left.
     """
@@ -26,6 +28,8 @@ class Statistics:
     decode_seconds: float = 0.0
     ended_by: str = ""
     seed: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def tokens_per_second(self) -> float:

@@ -71,7 +71,7 @@ class TokenChoices:
         self._rules = tuple(rules)
         self._is_greedy = all(rule.is_greedy for rule in rules)
         self._device = None if self._is_greedy or any(rule.processors for rule in rules) else on_device()
-        if self._device is not None:
+        if self._device is not None and any(rule.sampling.repetition_penalty != 1 for rule in rules):
             self._device.begin(texts)
 
     def next(self, texts: Sequence[Sequence[int]], greatest: Sequence[int], rows: Sequence[int]) -> dict[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -19,16 +19,18 @@ from .batch import BatchDecoder, unpadded
 from .cache import common_prefix
 from .chat_template import ChatTemplate, Message
 from .chooser import DeviceChoice, TokenChoices
-from .decoder import CachedDecoder
+from .decoder import VERIFIED, CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
 from .groups import GroupBatch
 from .model_source import open_choice
+from .prompt_lookup import PromptLookup
 from .sampling import Sampling
 from .scheduler import Scheduler, TextRequest
 from .slots import SlotBatch
 from .text import StopTexts, TextStream, Tokenizer
 from .text_row import LogitsProcessor, TextRow, TextTask, TokenRule
+from .verification import Verification
 
 if TYPE_CHECKING:
     from ..model.compiled import Progress
@@ -70,14 +72,19 @@ class _Shared:
             self._choice = DeviceChoice(open_choice(self.folder, logits, self.cache), logits)
         return self._choice
 
+    @cached_property
+    def verification(self) -> Verification:
+        assert isinstance(self.decoder, CachedDecoder), "drafts were checked"
+        return Verification(self.decoder, self.cache)
+
     def close(self) -> None:
         self.decoder.close()
         if self._choice is not None:
             self._choice.close()
-        for name in ("template", "tokenizer", "writer"):
-            process = self.__dict__.get(name)
-            if process is not None:
-                process.close()
+        for name in ("template", "tokenizer", "writer", "verification"):
+            opened = self.__dict__.get(name)
+            if opened is not None:
+                opened.close()
 
 
 class Generator:
@@ -197,6 +204,7 @@ class Generator:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         processors: Sequence[LogitsProcessor] = (),
+        prompt_lookup_num_tokens: int = 0,
         stream: bool = True,
     ) -> Generation:
         """Return an iterator of the pieces of an answer; without ``stream`` one that has run to its end.
@@ -218,8 +226,12 @@ class Generator:
         ``processors``
             functions of the tokens so far and the logits, which return the logits that count.  With any, the logits of
             every token go to the host, which chooses.
+        ``prompt_lookup_num_tokens``
+            up to 15: how many tokens a run may verify besides the one that it computes.  Drafts are what followed the
+            last tokens where the text had them before; tokens and draws are those of single runs.
 
-        Raises :class:`InputError` if prompt and answer are longer than :attr:`max_length`.
+        Raises :class:`InputError` if prompt and answer are longer than :attr:`max_length`, and
+        :class:`UnsupportedError` for drafts with a bundle, an encoder, or a model of one row of logits.
         """
         drawn = secrets.randbits(32) if seed is None else seed
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
@@ -228,7 +240,8 @@ class Generator:
         if self._active is not None:
             self._active.close()
         statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
-        self._active = Generation(self._pieces(row, encoded, statistics), statistics, row)
+        tokens = self._tokens(row, self._checked_draft(prompt_lookup_num_tokens), statistics)
+        self._active = Generation(self._pieces(row, tokens, encoded, statistics), statistics, row)
         if not stream:
             for _ in self._active:
                 pass
@@ -293,6 +306,17 @@ class Generator:
         task = self._task(self.encode(prompt), max_new_tokens, stop, rule, for_thread=True)
         return TextRequest(task, changed)
 
+    def _checked_draft(self, tokens: int) -> int:
+        """Return the tokens of a draft; raise an error if there can be none of so many."""
+        if not isinstance(tokens, int) or not 0 <= tokens < VERIFIED:
+            raise InputError(f"prompt_lookup_num_tokens is from 0 to {VERIFIED - 1}, not {tokens!r}")
+        if tokens and not self._plain_decoder().form.has_row:
+            raise UnsupportedError(
+                "the model computes the logits of one row alone, so that no draft is verified",
+                hint="leave prompt_lookup_num_tokens at 0, or export the model without prune_lm_head",
+            )
+        return tokens
+
     def _plain_decoder(self) -> CachedDecoder:
         decoder = self._shared.decoder
         if isinstance(decoder, EncodedDecoder):
@@ -354,9 +378,9 @@ class Generator:
         decoder.encode(inputs, self._cache)
         self._ids.clear()
 
-    def _pieces(self, row: TextRow, encoded: EncoderInputs | None, statistics: Statistics) -> Pieces:
-        shared = self._shared
-        choices = TokenChoices(shared.decoder.logits, shared.choice, [row.task.rule], [row.ids])
+    def _pieces(
+        self, row: TextRow, tokens: Iterator[int], encoded: EncoderInputs | None, statistics: Statistics
+    ) -> Pieces:
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)
@@ -364,7 +388,7 @@ class Generator:
         self.rewind(statistics.reused_tokens)
         shown = 0
         while not row.ended_by:
-            token = choices.next([row.ids], [self._read(row.ids[len(self._ids) :])], [0])[0]
+            token = next(tokens)
             now = time.perf_counter()
             if not statistics.new_tokens:
                 statistics.first_token_seconds = now - begun
@@ -376,6 +400,42 @@ class Generator:
             if piece:
                 yield piece
         statistics.ended_by = row.ended_by
+
+    def _tokens(self, row: TextRow, most: int, statistics: Statistics) -> Iterator[int]:
+        """Yield tokens for a text, which has each one before the next is asked for; drafts have up to ``most``."""
+        shared, rule, choices = self._shared, row.task.rule, None
+        lookup = PromptLookup() if most else None
+        while True:
+            draft = [] if lookup is None else self._draft(lookup, row, most)
+            if draft:
+                statistics.drafted_tokens += len(draft)
+                yield from self._verified(row, draft, statistics)
+                choices = None  # which has not seen these tokens
+                continue
+            if choices is None:
+                choices = TokenChoices(shared.decoder.logits, shared.choice, [rule], [row.ids])
+            yield choices.next([row.ids], [self._read(row.ids[len(self._ids) :])], [0])[0]
+
+    def _draft(self, lookup: PromptLookup, row: TextRow, most: int) -> list[int]:
+        """Return what may follow a text of which one token is not in the cache, as far as there is room for a run."""
+        decoder, length = self._shared.decoder, len(self._ids)
+        assert isinstance(decoder, CachedDecoder), "drafts were checked"
+        if length != len(row.ids) - 1 or not decoder.has_room(length, VERIFIED):
+            return []
+        return lookup.draft(row.ids, min(most, row.task.count - len(row.tokens) - 1))
+
+    def _verified(self, row: TextRow, draft: list[int], statistics: Statistics) -> Iterator[int]:
+        """Yield tokens as long as they are those of a draft, and the one behind."""
+        self._live()
+        length = len(self._ids)
+        tokens = self._shared.verification.tokens(row.ids, draft, row.task.rule, self._cache, length)
+        self._ids.append(row.ids[-1])
+        for token, drafted in zip(tokens, [*draft, None]):
+            statistics.accepted_tokens += token == drafted
+            yield token
+            if token != drafted:
+                return
+            self._ids.append(token)
 
     def _read(self, ids: list[int]) -> int:
         """Run tokens behind those in the cache; return the most probable next one."""

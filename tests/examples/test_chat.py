@@ -89,6 +89,29 @@ def test_greedy_answers_are_those_of_float32_weights(smollm2: Path, device: Any,
     assert ties <= prompts * count // 128
 
 
+@pytest.mark.parametrize(
+    ("prompts", "count"),
+    [pytest.param(4, 32, marks=pytest.mark.slow), pytest.param(20, 64, marks=pytest.mark.soak)],
+)
+def test_drafts_of_the_prompt_change_no_token(smollm2: Path, device: Any, prompts: int, count: int):
+    """Texts that begin to repeat a question for the fourth time; greedy, and drawn."""
+    with Generator(smollm2, device=device, cache=False) as generator:
+        accepted = 0
+        for place, question in enumerate(QUESTIONS[:prompts]):
+            lines = generator.encode("\n".join([question] * 4))
+            ids = lines[: -len(lines) // 8]
+            options: dict[str, Any] = {"max_new_tokens": count, "stream": False}
+            if place % 2:
+                options |= {"temperature": 0.3, "seed": place}
+            wanted = generator.generate(ids, **options).tokens
+            generator.rewind(len(ids) - 1)
+            result = generator.generate(ids, prompt_lookup_num_tokens=10, **options)
+            assert result.tokens == wanted, question
+            accepted += result.statistics.accepted_tokens
+        assert accepted > 2 * prompts
+        assert generator.plans <= 4
+
+
 @pytest.mark.slow
 def test_both_runtimes_answer_alike(smollm2: Path, device: Any):
     with Generator(smollm2, device=device, cache=False) as generator:

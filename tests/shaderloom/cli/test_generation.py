@@ -47,7 +47,8 @@ def test_generate(folder: Path, generator: Generator):
     assert (facts["text"], facts["tokens"], facts["ended_by"]) == (wanted.text, wanted.tokens, "length")
     raw = generator.generate("the cat", max_new_tokens=4, temperature=1.0, top_k=9, seed=3, stream=False)
     options = ("--raw", "-n", 4, "--temperature", 1.0, "--top-k", 9, "--seed", 3, "--json")
-    assert json.loads(run_command("generate", folder, "the cat", *options).stdout)["tokens"] == raw.tokens
+    facts = json.loads(run_command("generate", folder, "the cat", "--prompt-lookup", 4, *options).stdout)
+    assert facts["tokens"] == raw.tokens and facts["accepted_tokens"] <= facts["drafted_tokens"]
     assert "top_p" in run_command("generate", folder, "the", "--top-p", 3, status=1).output
 
 
