@@ -18,6 +18,7 @@ from .adapters import OPENGL, AdapterDescription, describe_adapter, first_line
 from .forking import note_use, refuse_forked_process
 from .loss import gate_of, tells_loss
 from .subgroups import measure_subgroup_size
+from .working_queue import WorkingQueue
 
 
 @record(slots=False)
@@ -52,6 +53,7 @@ class Device:
         if self.is_opengl:
             native.take_turns()
         self.queue = gpu.queue
+        self.working_queue = WorkingQueue.of(gpu, self.name, is_opengl=self.is_opengl)
         self._gate = gate_of(gpu)
         self._pipelines: weakref.WeakValueDictionary[str, PipelineHolder] = weakref.WeakValueDictionary()
         self._pending: dict[str, Future[PipelineHolder]] = {}  #: pipelines that a thread is creating
@@ -256,21 +258,24 @@ class Device:
 
     def submit(self, command_buffers: list[Any], what: str) -> None:
         """Submit command buffers; errors are about ``what``."""
-        with self.guarded(what), self._gate.turn:
-            self._gate.require()
-            if native.AVAILABLE:
-                native.submit(self.queue, command_buffers)
-            else:
-                self.queue.submit(command_buffers)
+        self._submit(native.submit if native.AVAILABLE else type(self.queue).submit, command_buffers, what)
 
-    def submit_recorded(self, recorded: Any, what: str) -> None:
-        """Submit and release what wgpu-native has recorded."""
+    def submit_recorded(self, recorded: Any, what: str, *, may_last: bool = True) -> None:
+        """Submit and release what wgpu-native has recorded; without ``may_last`` its kernels are known to be short."""
         try:
-            with self.guarded(what), self._gate.turn:
-                self._gate.require()
-                native.submit_recorded(self.queue, recorded)
+            self._submit(native.submit_recorded, recorded, what, may_last)
         finally:
             native.release_recorded(recorded)
+
+    def _submit(self, submit: Callable[[Any, Any], None], commands: Any, what: str, may_last: bool = True) -> None:
+        working = self.working_queue
+        with self.guarded(what):
+            start = 0.0 if working is None else working.wait()
+            with self._gate.turn:
+                self._gate.require()
+                submit(self.queue, commands)
+        if working is not None:
+            working.note_submission(start, may_last=may_last)
 
     def begin_reading(self) -> None:
         """Keep the device from being destroyed until :meth:`end_reading`; raise :class:`DeviceLost` if it is lost."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import os
 import threading
 import time
@@ -27,8 +28,8 @@ from ..plan.plan import Kernel
 from . import compile_threads, native
 from .device import Device, PipelineHolder
 
-#: Parts of the names of adapters whose driver compiles when a kernel is first dispatched
-_LATE_COMPILERS = ("llvmpipe",)
+_LOG = logging.getLogger("shaderloom.device")
+
 #: Bytes of WGSL from which the start of siblings, about 20 ms each, pays
 _WORTH_BYTES = 100_000
 #: Largest number of threads that compile, and of those that need a sibling each: an H200's driver gains no more
@@ -42,7 +43,7 @@ _SLICE = 0.05
 #: Seconds after which a thread without work ends
 _IDLE = 1.0
 #: Seconds that :meth:`PipelineCompiler.stop` waits for a driver in the middle of a kernel
-_PATIENCE = 0.5
+_PATIENCE = 0.2
 
 
 def cores() -> int:
@@ -54,9 +55,7 @@ def compiles_late(device: Device) -> bool:
     """Return whether the driver compiles at the first dispatch, and shares what it compiled through a disk cache."""
     if os.environ.get("MESA_SHADER_CACHE_DISABLE", "").lower() in ("1", "true", "yes"):
         return False
-    if device.is_opengl:
-        return False  # its devices share one context
-    return native.AVAILABLE and any(part in device.name.lower() for part in _LATE_COMPILERS)
+    return native.AVAILABLE and device.working_queue is not None
 
 
 class PipelineCompiler:
@@ -86,7 +85,7 @@ class PipelineCompiler:
         self._bytes = 0
         self._holders: list[PipelineHolder] = []
         self._threads: list[threading.Thread] = []
-        self._busy = 0  #: threads that have a kernel
+        self._compiling: list[Kernel] = []  #: one for each busy thread
         self._lock = threading.Condition()
         self._finishing = False
         self.done = 0  #: kernels that are compiled, or whose compilation has failed
@@ -117,8 +116,13 @@ class PipelineCompiler:
         for thread in tuple(self._threads):
             while thread.is_alive():
                 thread.join(_SLICE)
-                if self._progress is not None:
-                    self._progress(self.done, len(self._keys))
+                self._report()
+        if self._queue:
+            self._report()  # of none, which the first run compiles
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(self.done, len(self._keys))
 
     def stop(self) -> None:
         """Start no further kernel; a driver in the middle of one is waited for a moment and then left to itself."""
@@ -129,10 +133,12 @@ class PipelineCompiler:
         end = time.monotonic() + _PATIENCE
         for thread in tuple(self._threads):
             thread.join(max(end - time.monotonic(), 0.0))
+        for kernel in tuple(self._compiling):
+            _LOG.info("the driver still compiles kernel %s (%s)", kernel.id, kernel.template)
 
     def _start_threads(self) -> None:
         """Start a thread for each kernel that no idle one is there for, as far as the number of threads allows."""
-        idle = len(self._threads) - self._busy
+        idle = len(self._threads) - len(self._compiling)
         for _ in range(min(len(self._queue) - idle, self._most_threads - len(self._threads))):
             self._threads.append(compile_threads.start(self._work, len(self._threads)))
 
@@ -147,8 +153,9 @@ class PipelineCompiler:
                 if not self._lock.wait(_IDLE) and not self._queue:
                     self._threads.remove(threading.current_thread())  # the next kernel starts another one
                     return None
-            self._busy += 1
-            return heapq.heappop(self._queue)[-1]
+            kernel = heapq.heappop(self._queue)[-1]
+            self._compiling.append(kernel)
+            return kernel
 
     def _work(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -166,7 +173,7 @@ class PipelineCompiler:
                         empty.dispatch(kernel, self._pipeline(empty.device, kernel))
                         self.on_siblings += 1
                 with self._lock:
-                    self._busy -= 1
+                    self._compiling.remove(kernel)
                     self.done += 1
 
     def _pipeline(self, device: Device, kernel: Kernel) -> PipelineHolder:

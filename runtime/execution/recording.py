@@ -8,6 +8,7 @@ submitted in pieces, so that the device begins while the rest is encoded.
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from ..device import native
 from ..device.device import Device
 from ..device.forking import is_forked
+from ..device.working_queue import LONG
 from ..plan.record import record
 from .dispatch import BufferCopy, Dispatch, encode
 
@@ -30,11 +32,11 @@ class EncodedCommands:
         self._recorded = recorded
         self._is_native = is_native
 
-    def submit(self) -> None:
-        """Submit the commands to the device."""
+    def submit(self, *, may_last: bool = True) -> None:
+        """Submit the commands to the device; without ``may_last`` the kernels are known to be short."""
         recorded, self._recorded = self._recorded, None
         if self._is_native:
-            self._device.submit_recorded(recorded, "submitting a run")
+            self._device.submit_recorded(recorded, "submitting a run", may_last=may_last)
         else:
             self._device.submit([recorded], "submitting a run")
 
@@ -98,7 +100,7 @@ class Recording:
 
 
 class Replay:
-    """Submits recordings; one that repeats the recording before it is encoded ahead for the next time.
+    """Submits recordings of the same kernels; one that repeats the recording before it is encoded ahead for the next.
 
     The executor serialises its use.  Commands that wait are given up when a buffer that they name is collected,
     because they would keep its memory.  They are never submitted after such a buffer was destroyed: only a run that
@@ -108,6 +110,7 @@ class Replay:
     def __init__(self, device: Device, *, use_native: bool) -> None:
         self._device = device
         self._use_native = use_native
+        self._may_last = True  #: the kernels may not have run yet, or were long
         self._last: tuple[Any, ...] | None = None
         self._waiting: EncodedCommands | None = None
         self._held: list[Dispatch] = []  #: so that the list's id is not used again
@@ -123,7 +126,7 @@ class Replay:
         waiting, self._waiting = self._waiting, None
         try:
             if waiting is not None and repeated:
-                waiting.submit()
+                waiting.submit(may_last=self._may_last)
             else:
                 self._submit_pieces(recording)
             if repeated:
@@ -142,8 +145,11 @@ class Replay:
         self._submit_pieces(recording)
 
     def _submit_pieces(self, recording: Recording) -> None:
+        start = time.perf_counter()
         for piece in recording.pieces():
-            piece.encode(self._device, use_native=self._use_native).submit()
+            piece.encode(self._device, use_native=self._use_native).submit(may_last=self._may_last)
+        if recording.dispatches:
+            self._may_last = time.perf_counter() - start > LONG
 
     def clear(self) -> None:
         self._watched = []

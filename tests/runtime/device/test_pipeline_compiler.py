@@ -58,11 +58,13 @@ def test_only_a_driver_that_compiles_late_gets_siblings(each_device, monkeypatch
 
 def test_short_kernels_are_left_to_their_first_dispatch_where_siblings_cost_more(each_device, monkeypatch):
     monkeypatch.setattr(pipeline_compiler, "cores", lambda: 3)
-    ahead = compiler(each_device)
+    seen = []
+    ahead = compiler(each_device, progress=lambda done, total: seen.append((done, total)))
     for item in kernels(3, "short"):
         ahead.add(item)
     assert ahead.is_running == (not compiles_late(each_device))
     ahead.finish()
+    assert seen[-1] == ((0, 3) if compiles_late(each_device) else (3, 3))
 
 
 def test_every_kernel_is_compiled_once(each_device, three_threads, monkeypatch):
@@ -193,7 +195,8 @@ def test_threads_without_work_end_and_start_again(each_device, three_threads, mo
     assert ahead.done == 2
 
 
-def test_stopping_leaves_the_rest(each_device, three_threads):
+def test_stopping_leaves_the_rest(each_device, three_threads, monkeypatch):
+    monkeypatch.setattr(pipeline_compiler, "_PATIENCE", PATIENCE)
     ahead = compiler(each_device)
     items = kernels(50, "stop")
     for item in items:
@@ -202,6 +205,30 @@ def test_stopping_leaves_the_rest(each_device, three_threads):
     assert not ahead.is_running
     ahead.finish()
     assert ahead.done < len(items)
+
+
+def test_what_the_driver_still_compiles_is_logged(each_device, three_threads, monkeypatch, caplog):
+    caplog.set_level("INFO", "shaderloom.device")
+    monkeypatch.setattr(pipeline_compiler, "_PATIENCE", 0)
+    create = type(each_device)._create_pipeline
+    begun, release = threading.Event(), threading.Event()
+
+    def held(device, *rest):
+        begun.set()
+        release.wait(PATIENCE)
+        return create(device, *rest)
+
+    monkeypatch.setattr(type(each_device), "_create_pipeline", held)
+    ahead = compiler(each_device)
+    (kernel,) = kernels(1, "log")
+    ahead.add(kernel)
+    assert begun.wait(PATIENCE)
+    ahead.stop()
+    assert caplog.messages == [f"the driver still compiles kernel {kernel.id} ({kernel.template})"]
+    release.set()
+    ahead.finish()
+    ahead.stop()
+    assert len(caplog.messages) == 1
 
 
 #: A process with a driver that compiles until it is released; says which kernels it begins, and which it has compiled
