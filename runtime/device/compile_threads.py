@@ -1,7 +1,7 @@
 """Threads on which drivers compile, and the end of a process that has some.
 
 They are no daemons: a process that ends while a driver compiles on another thread would be ended by a signal, so Python
-waits for the driver.  A program that was interrupted may leave at once instead, by :func:`os._exit`.
+waits for the driver.  A program that was interrupted may leave by :func:`os._exit` instead, as the command line does.
 """
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ from collections.abc import Callable
 
 from .awaited_thread import AwaitedThread
 
-_NAME = "shaderloom-compile"
-
 
 def start(target: Callable[[], None], number: int) -> threading.Thread:
     """Start and return the thread ``number`` of those that run ``target``."""
-    thread = AwaitedThread(target=target, name=f"{_NAME}-{number}")
+    thread = AwaitedThread(target=target, name=f"shaderloom-compile-{number}")
     thread.start()
     return thread
-
-
-def is_compiling() -> bool:
-    """Return whether such a thread runs, for which the end of the process would wait."""
-    return any(thread.name.startswith(_NAME) for thread in threading.enumerate())
 
 
 def process_ends() -> bool:

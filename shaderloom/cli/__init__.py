@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from ..notices import SoftwareAdapterWarning
-from ..runtime.device.compile_threads import is_compiling
 from ..version import __version__
 from . import (
     as_onnxruntime,
@@ -120,9 +119,9 @@ def main() -> None:
         status = status or 1
     for note in () if status else notes:  # after the result, and not beside an error
         _print_warning(note)
-    if status == INTERRUPTED and is_compiling():
+    if status == INTERRUPTED:
         sys.stderr.flush()
-        os._exit(INTERRUPTED)  # a driver in the middle of a shader may take ten seconds, and nothing is left to save
+        os._exit(INTERRUPTED)  # in the teardown a driver that is busy would be awaited, or end the process by a signal
     if status:
         sys.exit(status)
 

@@ -275,15 +275,22 @@ def test_an_interrupt_is_one_line(command, monkeypatch):
     assert (result.exit_code, result.stdout, result.stderr.strip()) == (130, "", "error: interrupted")
 
 
-def test_an_interrupt_while_commands_are_read(monkeypatch, capsys):
-    def interrupt():
-        raise KeyboardInterrupt
+def test_an_interrupt_leaves_without_waiting_for_a_driver():
+    """One that compiles on a thread, here without an end; interrupted while the command line was still being read."""
+    program = """
+import threading
+from shaderloom import cli
 
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
-    monkeypatch.setattr("shaderloom.cli.app", interrupt)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert (caught.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+def interrupt():
+    raise KeyboardInterrupt
+
+cli.app = interrupt
+threading.Thread(target=threading.Event().wait).start()
+print("what was printed is kept", end="")
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "what was printed is kept", "error: interrupted\n")
 
 
 @pytest.mark.parametrize(
