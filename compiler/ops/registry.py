@@ -74,6 +74,10 @@ class SplitBuilder(Protocol):
         """Append a small constant, and return its name."""
         ...
 
+    def joined(self, value: str) -> list[tuple[str, np.ndarray | None]]:
+        """Return the operands that a Concat makes ``value`` of, or ``value`` alone, with the elements of constants."""
+        ...
+
     def name(self, value: str, output: str) -> None:
         """Bind ``output``, an output of the operator that is split, to ``value``."""
         ...
@@ -160,6 +164,10 @@ class OpDef:
     #: for operators whose result's shape depends on elements: how to split it (:mod:`.partial_compile`),
     #: used where :class:`NotKnownError` is raised
     split: Split | None = None
+    #: how to split one whose result's shape depends on floats, so that integers alone need to be known
+    split_floats: Split | None = None
+    #: of a part of a split operator: whether its integer counts elements of operand 0
+    counts_elements: bool = False
 
     def __post_init__(self) -> None:
         lowerings = [self.expand, self.element, self.gather, self.family]

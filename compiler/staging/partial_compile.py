@@ -41,6 +41,7 @@ from ..binding.shape_binding import Scope, Specialiser
 from ..frontend.model import ImportedGraph, ImportedModel
 from ..ir.constants import InlineSource, TensorSource
 from ..ir.graph import Graph, Shape, Value
+from ..ops.registry import Split
 from ..options import Limits
 from ..rewriting.builder import ON_DEVICE, GraphBuilder, empty_array, is_empty
 from ..symbolic import polynomial as ix
@@ -111,13 +112,15 @@ Parts = dict[PendingNode, list[PendingNode]]
 class StagingContext:
     """What all stages of a program share.
 
-    ``parts`` keeps what nodes were split into: they are the same nodes then whenever that happens.
+    ``parts`` keeps what nodes were split into: they are the same nodes then whenever that happens.  With
+    ``splits_floats`` floats that decide sizes are not wanted: their readers are split, too.
     """
 
     constants: Mapping[str, TensorSource]
     limits: Limits
     open_branch: OpenBranch
     parts: Parts = field(default_factory=dict)
+    splits_floats: bool = False
 
 
 def advance(
@@ -146,6 +149,7 @@ class _Advancing:
         waiting: Collection[PendingNode],
     ) -> None:
         self.parts = context.parts
+        self.splits_floats = context.splits_floats
         self.result = Advance(Graph(name), inputs)
         self.constants = context.constants
         self.builder = GraphBuilder(self.result.graph, limits=context.limits)
@@ -281,17 +285,25 @@ class _Advancing:
 
     def _parts(self, item: PendingNode) -> list[PendingNode]:
         """Return the nodes that a node is split into; empty unless the device can store all its operands."""
-        definition = item.node.definition
-        if definition is None or definition.split is None:
+        split = self._split(item)
+        if split is None:
             return []
         if not all(self.result.values[name].dtype.on_device for name in item.inputs if name):
             return []
         if item not in self.parts:
-            split = SplitNodes(item)
-            definition.split(split, item.inputs, item.outputs, item.node.attributes)
-            self.parts[item] = split.nodes
+            builder = SplitNodes(item)
+            split(builder, item.inputs, item.outputs, item.node.attributes)
+            self.parts[item] = builder.nodes
         self.result.split.append(item)
         return self.parts[item]
+
+    def _split(self, item: PendingNode) -> Split | None:
+        """Return how a node is split; None where its operands can be read instead."""
+        definition = item.node.definition
+        if definition is None or definition.split is not None or not self.splits_floats:
+            return None if definition is None else definition.split
+        is_float = any(self.result.values[name].dtype.is_float for name in self._unknown(item))
+        return definition.split_floats if is_float else None
 
     def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
         result = self.result

@@ -146,6 +146,18 @@ class SplitNodes:
         self.item.scope.constants[name] = InlineSource(array)
         return name
 
+    def joined(self, value: str) -> list[tuple[str, np.ndarray | None]]:
+        scope = self.item.scope
+        names = next(
+            (
+                tuple(map(scope.qualify, node.inputs))
+                for node in scope.graph.nodes
+                if node.op == "Concat" and scope.qualify(node.outputs[0]) == value
+            ),
+            (value,),
+        )
+        return [(name, scope.constants[name].read() if name in scope.constants else None) for name in names]
+
     def name(self, value: str, output: str) -> None:
         self.nodes.append(alias_node(self.item.scope, value, output, self.item.origin))
 

@@ -177,7 +177,7 @@ class _ProgramCompiler:
         """Specialise what can be from the ``values`` that the state reads, and ``further`` ones."""
         inputs = {name: values[name] for name in state.live if name in values}
         program = self._program
-        context = StagingContext(program.scope.constants, program.limits, program.open_branch, self._parts)
+        context = StagingContext(program.scope.constants, program.limits, program.open_branch, self._parts, True)
         return advance(state.block.name, state.pending, {**inputs, **(further or {})}, context, refused, waiting)
 
     def _results(self, block: Block, values: Values) -> tuple[Step, ...]:

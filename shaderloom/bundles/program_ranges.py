@@ -99,7 +99,12 @@ class ProgramRanges:
 
 def most_elements(readers: Sequence[PendingNode], reached: Advance) -> int | None:
     """Return the most elements that a part of a split operator can count; None where no such part reads a number."""
-    operands = [reached.values[item.inputs[0]] for item in readers if item.node.domain == "loom"]
+    definitions = ((item, item.node.definition) for item in readers)
+    operands = [
+        reached.values[item.inputs[0]]
+        for item, definition in definitions
+        if definition is not None and definition.counts_elements
+    ]
     return min((ix.bounds(value.elements)[1] for value in operands), default=None)
 
 

@@ -127,6 +127,28 @@ DECIDING = {
         [{"x": floats(4, 5), "axis": ints(axis)} for axis in (0, 1)],
         {"ranges": {"axis": (0, 1)}},
     ),
+    "a Range of floats": Deciding(
+        "g (float a, float b, float d) => (float[n] y) { y = Range(a, b, d) }",
+        [{name: np.array(end, np.float32) for name, end in zip("abd", ends)}
+         for ends in ((0, 0.3, 0.1), (0.1, 0.7, 0.1), (2, -3, -0.7), (1, 0, 1))],
+    ),
+    "scales that floats decide": Deciding(
+        """g (float[1, 2, 7, 6] x, float[2] s, float depth, int64[2] i) => (float[1, 2, h, w] y, float[1, 2, a, b] z,
+                float[2, n] hot) <float[2] ones = {1, 1}, int64[2] begin = {7, 6}, float[2] values = {0, 1}> {
+            scales = Concat<axis = 0>(ones, s)  y = Resize<mode = "linear">(x, , scales)
+            z = Resize<coordinate_transformation_mode = "asymmetric", nearest_mode = "floor">(x, , scales)
+            hot = OneHot(i, depth, values) }""",
+        [{"x": floats(1, 2, 7, 6), "s": np.array(scales, np.float32), "depth": np.array(depth, np.float32),
+          "i": ints(0, -1)} for *scales, depth in ((3, 0.5, 4), (1.3, 0.7, 1), (1 / 3, 2.5, 2))],
+        {"ranges": {"h": (0, 40), "w": (0, 40), "a": (0, 40), "b": (0, 40)}},
+    ),
+    "a region that floats decide": Deciding(
+        """g (float[1, 2, 7, 6] x, float[8] roi) => (float[1, 2, 4, 5] y) <int64[4] sizes = {1, 2, 4, 5}> {
+            y = Resize<mode = "cubic", coordinate_transformation_mode = "tf_crop_and_resize",
+                       extrapolation_value = 7.0>(x, roi, , sizes) }""",
+        [{"x": floats(1, 2, 7, 6), "roi": np.array([0, 0, *start, 1, 1, *end], np.float32)}
+         for start, end in (((0.1, 0.2), (0.9, 0.8)), ((0.3, -0.2), (1.2, 0.6)))],
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

@@ -194,8 +194,10 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis"]
-)
+    "name",
+    ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis", "a Range of floats",
+     "scales that floats decide"],
+)  # fmt: skip
 def test_what_decides_is_data(open_bundle, tmp_path, name):
     model = DECIDING[name]
     shapes = [{port: array.shape for port, array in model.feeds[0].items()}]

@@ -14,7 +14,8 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..math.axis_maps import AxisMap, RationalMap, RealMap
+from ..math.axis_maps import AxisMap, RationalMap, ReadMap, RealMap
+from ..math.positions import within
 from ..registry import Inferred, Read, register
 
 
@@ -23,12 +24,12 @@ class SampleAttributes:
     """``sizes`` is the output shape.
 
     ``inside`` gives the coordinates ``[first, last)`` of an axis whose positions lie inside of the input, None where
-    all do; elsewhere the result is ``outside``.
+    all do, or the operand with the positions; elsewhere the result is ``outside``.
     """
 
     sizes: tuple[Dim, ...]
     maps: tuple[AxisMap, ...]
-    inside: tuple[tuple[int, int] | None, ...]
+    inside: tuple[tuple[int, int] | int | None, ...]
     outside: float = 0.0
     kernel: str = "linear"  #: "linear", or "cubic" (the convolution kernel of Keys)
     coefficient: float = -0.75  #: Keys' ``a``
@@ -45,11 +46,14 @@ def _clamp(position: Dim, size: Dim) -> Dim:
     return ix.maximum(ix.minimum(position, ix.add(size, -1)), 0)
 
 
-def _within(node: Node, coordinates: Sequence[Dim], value: Expr) -> Expr:
+def _within(node: Node, coordinates: Sequence[Dim], read: Read, value: Expr) -> Expr:
     """Guard ``value``: where a position is outside of the input, give the attribute ``outside``."""
     condition = ex.const(True, "bool")
-    for at, interval in zip(coordinates, node.attributes.inside):
-        if interval is not None:
+    for at, size, interval in zip(coordinates, node.operand(0).shape, node.attributes.inside):
+        if isinstance(interval, int):
+            last = ex.cast(ex.coordinate(ix.add(size, -1)), "f32")
+            condition = ex.binary("and", condition, within(read(interval, [at]), ex.const(0.0, "f32"), last))
+        elif interval is not None:
             condition = ex.binary("and", condition, ex.in_range(at, *interval))
     return ex.guard(condition, value, checks.literal(node.attributes.outside, node.output.dtype))
 
@@ -63,12 +67,12 @@ def _read_nearest(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     nearest = []
     for at, size, axis_map in zip(coordinates, node.operand(0).shape, attributes.maps):
         if axis_map is not None:
-            if isinstance(axis_map, RealMap):
-                at = _clamped(axis_map.position(at)[0], size)
-            else:
+            if isinstance(axis_map, RationalMap):
                 at = _clamp(ix.floordiv(axis_map.numerator(at), axis_map.divisor), size)
+            else:
+                at = _clamped(_split_position(axis_map, at, read)[0], size)
         nearest.append(at)
-    return _within(node, coordinates, read(0, nearest))
+    return _within(node, coordinates, read, read(0, nearest))
 
 
 register(
@@ -91,10 +95,10 @@ class Tap:
     weight: Expr | None  #: None for one
 
 
-def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: Dim) -> list[Tap]:
+def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: Dim, read: Read) -> list[Tap]:
     if axis_map is None:
         return [Tap(at, None)]
-    element, inside, fraction = _position(axis_map, at, size)
+    element, inside, fraction = _position(axis_map, at, size, read)
     if fraction.op == "const" and fraction.payload == 0.0:
         return [Tap(element(0), None)]  # a sample point: every kernel is 1 there and 0 at the other points
     if attributes.kernel == "linear":
@@ -109,8 +113,17 @@ def _axis_taps(attributes: SampleAttributes, axis_map: AxisMap, at: Dim, size: D
     return [Tap(element(place), weight) for place, weight in zip(places, weights)]
 
 
+def _split_position(axis_map: RealMap | ReadMap, at: Dim, read: Read) -> tuple[Expr, Expr]:
+    """Return the floor of a position, as i32, and the fraction above it."""
+    if isinstance(axis_map, RealMap):
+        return axis_map.position(at)
+    position = read(axis_map.operand, [at])
+    floor = ex.unary("floor", position)
+    return ex.cast(floor, "i32"), position - floor
+
+
 def _position(
-    axis_map: RationalMap | RealMap, at: Dim, size: Dim
+    axis_map: RationalMap | RealMap | ReadMap, at: Dim, size: Dim, read: Read
 ) -> tuple[Callable[[int], Dim], Callable[[int], Expr], Expr]:
     """Split a position into its floor and the fraction above it.
 
@@ -132,7 +145,7 @@ def _position(
             lambda place: ex.in_range(ix.add(floor, place), 0, size),
             fraction,
         )
-    number, fraction = axis_map.position(at)
+    number, fraction = _split_position(axis_map, at, read)
     zero, last = ex.const(0, "i32"), ex.coordinate(ix.add(size, -1))
 
     def element(place: int) -> Dim:
@@ -173,7 +186,7 @@ def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Ex
     attributes: SampleAttributes = node.attributes
     value = node.operand(0)
     taps = [
-        _axis_taps(attributes, axis_map, at, size)
+        _axis_taps(attributes, axis_map, at, size, read)
         for axis_map, at, size in zip(attributes.maps, coordinates, value.shape)
     ]
 
@@ -189,7 +202,7 @@ def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Ex
         return total
 
     result = checks.wrap(ex.cast(sum_from(0, ()), value.dtype.compute), value.dtype)
-    return _within(node, coordinates, result)
+    return _within(node, coordinates, read, result)
 
 
 register(

@@ -3,7 +3,7 @@
 Positions are fractions of integers, so that the sampled element is exact on every device (WGSL's division is not
 correctly rounded) and the index arithmetic can simplify it: for a factor of two it is plainly ``c // 2``.  A position
 whose fraction does not fit into 32 bits is a :class:`RealMap` instead: its fraction is right to about 2^-22 however
-large it is.
+large it is.  What a run decides is a :class:`ReadMap`.
 """
 
 from __future__ import annotations
@@ -63,4 +63,11 @@ class RealMap:
         return number, rest - more
 
 
-AxisMap = RationalMap | RealMap | None  #: None: the axis is not sampled
+@record
+class ReadMap:
+    """The position that is element ``c`` of an ``operand`` of float32, of a node that samples."""
+
+    operand: int
+
+
+AxisMap = RationalMap | RealMap | ReadMap | None  #: None: the axis is not sampled

@@ -19,7 +19,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from .axis_maps import RationalMap, RealMap
 
-_TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
+TIE = 1e-6  #: a position this close to the middle between two elements is in the middle
 _NUMERATOR_LIMIT = 1 << 30  #: of positions: they are signed 32-bit integers, with room for sums
 
 
@@ -201,7 +201,7 @@ def rounded_real(nearest_mode: str, exact: RealMap, shrinks: bool) -> RealMap:
     """
     if nearest_mode == "floor" or (nearest_mode == "legacy" and not shrinks):
         return exact
-    more = 1 - _TIE if nearest_mode in ("ceil", "legacy") else 0.5
+    more = 1 - TIE if nearest_mode in ("ceil", "legacy") else 0.5
     offset = exact.offset + more
     return dataclasses.replace(exact, whole=exact.whole + math.floor(offset), offset=offset - math.floor(offset))
 
@@ -216,8 +216,8 @@ def nearest_table(mode: str, nearest_mode: str, axis: ResizedAxis) -> np.ndarray
         "floor": np.zeros_like(fraction, bool),
         "ceil": fraction > 0,
         "legacy": (fraction > 0) & shrinks,
-        "round_prefer_ceil": fraction >= 0.5 - _TIE,
-        "round_prefer_floor": fraction > 0.5 + _TIE,
+        "round_prefer_ceil": fraction >= 0.5 - TIE,
+        "round_prefer_floor": fraction > 0.5 + TIE,
     }[nearest_mode]
     return np.clip(floor.astype(np.int64) + up, 0, ix.number(axis.before) - 1)
 

@@ -17,7 +17,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Inferred, Read, register
+from ..registry import Inferred, Read, SplitBuilder, register
 
 # -- ConstantOfShape -------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,8 @@ def _length(node: Node) -> Dim:
     start, limit, delta = (_bound(node, position) for position in range(3))
     checks.require(not isinstance(delta, ix.Index) and delta != 0, node, "delta of Range must be a number other than 0")
     if node.operand(0).dtype.is_float:
-        count = (limit - start) / delta
+        with np.errstate(all="ignore"):
+            count = float(np.float32(limit) - np.float32(start)) / delta
         checks.require(math.isfinite(count), node, f"Range from {start} to {limit} by {delta} has no length")
         return max(math.ceil(count), 0)
     distance = ix.add(limit, ix.multiply(start, -1))
@@ -139,6 +140,72 @@ def _fold_range(node: Node, *_: np.ndarray) -> np.ndarray:
     return array if isinstance(start, ix.Index) else array.astype(dtype)
 
 
+def _significand(bits: Expr) -> tuple[Expr, Expr]:
+    """Return the integer m and the number e >= 1 with which the bits of a float stand for ``m * 2 ** e``, but for one
+    factor that all of them share.
+    """
+    exponent = ex.binary("shr", bits, ex.const(23, "u32"))
+    hidden = ex.select(ex.compare("eq", exponent, ex.const(0, "u32")), ex.const(0, "u32"), ex.const(1 << 23, "u32"))
+    significand = ex.binary("and", bits, ex.const((1 << 23) - 1, "u32")) + hidden
+    return ex.cast(significand, "u64"), ex.cast(ex.binary("max", exponent, ex.const(1, "u32")), "i32")
+
+
+def _read_length(node: Node, args: Sequence[Expr]) -> Expr:
+    """Compute ``ceil((limit - start) / delta)``, at least 0, of the exact quotient: devices round quotients wrongly.
+
+    It is 2 ** 31 - 1 for longer ones, and -1 where the quotient is no number.
+    """
+    start, limit, delta = args
+    distance = limit - start
+    both = [ex.bitcast(value, "u32") for value in (distance, delta)]
+    top, low = (ex.binary("and", bits, ex.const((1 << 31) - 1, "u32")) for bits in both)
+    (dividend, up), (divisor, down) = map(_significand, (top, low))
+    shift = ex.binary("min", ex.binary("max", up - down, ex.const(-39, "i32")), ex.const(39, "i32"))
+    zero = ex.const(0, "i32")
+    raised, lowered = (ex.cast(ex.binary("max", each, zero), "u64") for each in (shift, -shift))
+    dividend, divisor = ex.binary("shl", dividend, raised), ex.binary("shl", divisor, lowered)
+    is_number = ex.compare("ne", low, ex.const(0, "u32"))
+    quotient = ex.binary("div", dividend, ex.select(is_number, divisor, ex.const(1, "u64")))
+    has_rest = ex.compare("lt", ex.binary("mul", quotient, divisor), dividend)
+    count = ex.binary("min", quotient + ex.cast(has_rest, "u64"), ex.const((1 << 31) - 1, "u64"))
+    infinite = ex.const(0xFF << 23, "u32")
+    is_number = ex.binary("and", is_number, ex.compare("lt", top, infinite))
+    is_number = ex.binary("and", is_number, ex.compare("le", low, infinite))
+    sign = ex.binary("and", ex.binary("xor", *both), ex.const(1 << 31, "u32"))
+    has_steps = ex.binary("and", ex.compare("eq", sign, ex.const(0, "u32")), ex.compare("lt", low, infinite))
+    return ex.select(is_number, ex.select(has_steps, ex.cast(count, "i32"), zero), ex.const(-1, "i32"))
+
+
+def _infer_length(node: Node) -> Inferred:
+    checks.require_same_type(node, [node.operand(position) for position in range(3)])
+    return [(dtypes.INT32, ())]
+
+
+register(name="RangeLength", domain="loom", infer=_infer_length, element=_read_length, types=(checks.FLOATS,))
+
+
+def _read_steps(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    start, delta = (read(position, ()) for position in (0, 1))
+    return start + ex.cast(ex.coordinate(coordinates[0]), start.dtype) * delta
+
+
+register(
+    name="RangeOf",
+    domain="loom",
+    infer=lambda node: [(node.operand(0).dtype, tuple(checks.static_dims(node, 2, "the length of Range")))],
+    gather=_read_steps,
+    types=(checks.FLOATS, checks.FLOATS, frozenset({"int32"})),
+    static_inputs=(2,),
+    reads=2,
+)
+
+
+def _split_range(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    start, _, delta = inputs
+    length = builder.apply("RangeLength", *inputs, domain="loom")
+    builder.apply_to(outputs, "RangeOf", start, delta, length, domain="loom")
+
+
 register(
     name="Range",
     attributes=RangeAttributes,
@@ -148,6 +215,7 @@ register(
     types=(checks.NUMERIC,),
     static_inputs=(0, 1, 2),
     reads=0,
+    split_floats=_split_range,
 )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....runtime.plan.dtypes import INT64
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import expr as ex
@@ -18,7 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.positions import run_time_index
-from ..registry import Indices, Inferred, Read, register
+from ..registry import Indices, Inferred, Read, SplitBuilder, register
 
 
 def _read_index(node: Node, read: Read, coordinates: Sequence[Dim], size: Dim) -> Dim:
@@ -220,6 +221,14 @@ def _read_one_hot(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     return ex.select(here, read(2, [1]), read(2, [0]))
 
 
+def _split_one_hot(
+    builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: OneHotAttributes
+) -> None:
+    indices, depth, values = inputs
+    whole = builder.apply("Cast", depth, to=INT64.onnx)
+    builder.apply_to(outputs, "OneHot", indices, whole, values, axis=attributes.axis)
+
+
 register(
     name="OneHot",
     attributes=OneHotAttributes,
@@ -228,6 +237,7 @@ register(
     indices=(Indices(0, _places, is_error=False, outside="it matches no place"),),
     types=(checks.NUMERIC, checks.NUMERIC, checks.ANY),
     static_inputs=(1,),
+    split_floats=_split_one_hot,
     reads=3,
 )
 

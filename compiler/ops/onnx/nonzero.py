@@ -93,6 +93,7 @@ register(
     expand=_expand_at,
     types=(frozenset({"bool"}), checks.INDICES),
     static_inputs=(1,),
+    counts_elements=True,
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,8 @@ from ..math.resize_positions import (
     rounded,
     rounded_real,
 )
-from ..registry import Builder, Inferred, RawNode, register
+from ..registry import Builder, Inferred, RawNode, SplitBuilder, register
+from .resize_by_floats import ResizeAttributes, split_resize
 
 COORDINATE_MODES = (
     "half_pixel",
@@ -46,19 +48,6 @@ COORDINATE_MODES = (
 #: ``legacy`` is the rule of version 10: up when the axis shrinks, else down
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "legacy")
 _LARGEST_RANGE = 1 << 20  #: of a symbolic size whose scaled value is checked for all values
-
-
-@record
-class ResizeAttributes:
-    antialias: int = 0
-    axes: tuple[int, ...] | None = None
-    coordinate_transformation_mode: str = "half_pixel"
-    cubic_coeff_a: float = -0.75
-    exclude_outside: int = 0
-    extrapolation_value: float = 0.0
-    keep_aspect_ratio_policy: str = "stretch"
-    mode: str = "nearest"
-    nearest_mode: str = "round_prefer_floor"
 
 
 # -- shapes ----------------------------------------------------------------------------------------------------------
@@ -275,6 +264,7 @@ register(
     infer=_infer_resize,
     expand=_expand_resize,
     static_inputs=(1, 2, 3),
+    split_floats=split_resize,
     adapters=((10, _resize_10),),
 )
 
@@ -295,18 +285,19 @@ def _infer_upsample(node: Node) -> Inferred:
     return [(value.dtype, tuple(_scaled(node, size, scale) for size, scale in zip(value.shape, scales)))]
 
 
+def _as_resize(attributes: UpsampleAttributes) -> dict[str, Any]:
+    return {"mode": attributes.mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+
+
 def _expand_upsample(builder: Builder, node: Node) -> Sequence[Value]:
-    return [
-        builder.op(
-            "Resize",
-            node.operand(0),
-            None,
-            node.operand(1),
-            mode=node.attributes.mode,
-            coordinate_transformation_mode="asymmetric",
-            nearest_mode="floor",
-        )
-    ]
+    return [builder.op("Resize", node.operand(0), None, node.operand(1), **_as_resize(node.attributes))]
+
+
+def _split_upsample(
+    builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: UpsampleAttributes
+) -> None:
+    value, scales = inputs
+    split_resize(builder, (value, "", scales), outputs, ResizeAttributes(**_as_resize(attributes)))
 
 
 register(
@@ -315,5 +306,6 @@ register(
     infer=_infer_upsample,
     expand=_expand_upsample,
     static_inputs=(1,),
+    split_floats=_split_upsample,
     adapters=((7, checks.attribute_to_input("scales", 1, np.float32)),),
 )

@@ -180,6 +180,7 @@ register(
     expand=_expand_of,
     types=(checks.ANY, frozenset({"int32"}), checks.BOOLEAN, checks.INDICES),
     static_inputs=(3,),
+    counts_elements=True,
 )
 
 

@@ -1,7 +1,8 @@
 """Integers and conditions that decide shapes, axes and nodes of bundles, beside onnxruntime.
 
 Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile,
-shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes.
+shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes, compiler/ops/onnx/generators,
+compiler/ops/onnx/resize_by_floats.
 """
 
 from __future__ import annotations
@@ -38,6 +39,34 @@ def test_what_decides_is_data(name, tmp_path, device):
             for actual, expected in zip(session.run(None, feeds), reference(model, feeds), strict=True):
                 assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
                 np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lengths_of_ranges_of_floats_are_exact(tmp_path, device):
+    """As many elements as the exact quotient says, rounded up once: devices round quotients wrongly."""
+    bundle_of("a Range of floats", tmp_path / "b")
+    draw = np.random.default_rng(0)
+    tenths = (np.arange(-30, 31) / 10).astype(np.float32)
+    ends = [draw.choice(tenths[tenths != 0], 3) for _ in range(60)]
+    ends += [np.array(each, np.float32) for each in ((0, 1e-40, 3e-41), (7, 7, 0.1), (0, 5, np.inf), (0, 4096, 1))]
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for start, limit, delta in ends:
+            count = max(int(np.ceil(np.float64(limit - start) / np.float64(delta))), 0)
+            (steps,) = session.run(None, {"a": start, "b": limit, "d": delta})
+            assert steps.shape == (count,), (start, limit, delta)
+            np.testing.assert_allclose(steps, start + np.arange(count) * np.float32(delta if count else 0), atol=1e-5)
+        for start, limit, delta in ((0, np.nan, 1), (0, np.inf, 1), (0, 1, 0), (np.nan, 1, 1), (0, 1, np.nan)):
+            feeds = {"a": np.float32(start), "b": np.float32(limit), "d": np.float32(delta)}
+            with pytest.raises(shaderloom.InputError, match="'n' is -1 in this run, and the bundle was compiled for 0"):
+                session.run(None, feeds)
+
+
+def test_scales_that_are_none_are_refused(tmp_path, device):
+    model = DECIDING["scales that floats decide"]
+    bundle_of("scales that floats decide", tmp_path / "b")
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for scale in (0, -1, np.nan, np.inf, 1e20):
+            with pytest.raises(shaderloom.InputError, match="'h' is -1 in this run, and the bundle was compiled for 0"):
+                session.run(None, {**model.feeds[0], "s": np.array([scale, 1], np.float32)})
 
 
 @pytest.mark.slow

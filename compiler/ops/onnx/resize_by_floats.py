@@ -1,0 +1,263 @@
+"""Resize and Upsample where scales or the region of interest are floats of the run.
+
+A device computes the sizes, which are read back, and the positions, in onnxruntime's float32 arithmetic; quotients that
+devices round wrongly are put right where rounding decides, at halves and whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....runtime.plan.dtypes import BOOL, FLOAT32, INT32
+from ....runtime.plan.errors import UnsupportedError
+from ....runtime.plan.record import record
+from ...ir.graph import Node, Value
+from ...symbolic import expr as ex
+from ...symbolic import polynomial as ix
+from ...symbolic.expr import Expr
+from ...symbolic.polynomial import Dim
+from .. import checks
+from ..math.axis_maps import AxisMap, ReadMap
+from ..math.nodes import fields_of, in_type
+from ..math.resize_positions import TIE
+from ..registry import Builder, Inferred, Read, SplitBuilder, register
+
+_FLOAT32 = frozenset({"float32"})
+
+
+@record
+class ResizeAttributes:
+    antialias: int = 0
+    axes: tuple[int, ...] | None = None
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
+
+
+@record
+class ByFloatsAttributes(ResizeAttributes):
+    unchanged: int = 0  #: how many of the axes in front have no scales and no sizes
+
+
+def _axes(node: Node) -> tuple[int, ...]:
+    """Return the axes that have scales or sizes, in their order."""
+    attributes: ByFloatsAttributes = node.attributes
+    rank = node.operand(0).rank
+    axes = range(rank) if attributes.axes is None else attributes.axes
+    return checks.normalise_axes(node, axes, rank)[attributes.unchanged :]
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def _infer_sizes(node: Node) -> Inferred:
+    axes = _axes(node)
+    checks.require(node.operand(1).shape == (len(axes),), node, f"there are no {len(axes)} scales")
+    return [(INT32, (len(axes),))]
+
+
+def _read_size(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """Compute ``floor(size * scale)`` in float32; -1 where a scale is not positive, or the size has over 31 bits."""
+    scale = read(1, coordinates)
+    shape = node.operand(0).shape
+    *others, last = (ex.cast(ex.coordinate(shape[axis]), "f32") for axis in _axes(node))
+    size = last
+    for number, each in enumerate(others):
+        here = ex.compare("eq", ex.coordinate(coordinates[0]), ex.const(number, "i32"))
+        size = ex.select(here, each, size)
+    after = ex.unary("floor", size * scale)
+    fits = ex.binary(
+        "and", ex.compare("gt", scale, ex.const(0.0, "f32")), ex.compare("lt", after, ex.const(2**31, "f32"))
+    )
+    fits = ex.binary("and", fits, ex.unary("not", ex.unary("isnan", after)))
+    return ex.select(fits, ex.cast(after, "i32"), ex.const(-1, "i32"))
+
+
+register(
+    name="ResizedSizes",
+    domain="loom",
+    attributes=ByFloatsAttributes,
+    infer=_infer_sizes,
+    gather=_read_size,
+    types=(checks.MOVED, _FLOAT32),
+    reads=1,
+)
+
+
+# -- positions -------------------------------------------------------------------------------------------------------
+
+
+class _Positions:
+    """Source positions along one axis of sizes ``before`` and ``after``, as tensors [after] of float32."""
+
+    def __init__(self, builder: Builder, before: Dim, after: Dim, scale: Value | None, roi: Sequence[Value]) -> None:
+        self._builder = builder
+        self._before, self._after = before, after
+        self._scale = self._apply("Div", self._size(after), self._size(before)) if scale is None else scale
+        self._roi = roi
+
+    def _apply(self, op: str, *values: Value | float) -> Value:
+        return self._builder.op(op, *(self._number(value) if isinstance(value, float) else value for value in values))
+
+    def _number(self, value: float) -> Value:
+        return self._builder.constant(np.array(value, np.float32))
+
+    def _integer(self, size: Dim) -> Value:
+        if not isinstance(size, ix.Index):
+            return self._builder.constant(np.array(size, np.int32))
+        return self._builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
+
+    def _size(self, size: Dim) -> Value:
+        return in_type(self._builder, self._integer(size), FLOAT32)
+
+    def _quotient(self, value: Value, divisor: Value) -> Value:
+        """Divide: where half of an integer times the divisor is the value, that is the quotient."""
+        quotient = self._apply("Div", value, divisor)
+        near = self._apply("Mul", self._apply("Round", self._apply("Mul", quotient, 2.0)), 0.5)
+        return self._apply("Where", self._apply("Equal", self._apply("Mul", near, divisor), value), near, quotient)
+
+    def exact(self, mode: str) -> Value:
+        """Return the positions by ONNX's formula for a ``coordinate_transformation_mode``."""
+        steps = (self._integer(each) for each in (0, self._after, 1))
+        at = in_type(self._builder, self._builder.op("Range", *steps), FLOAT32)
+        several = in_type(self._builder, self._integer(ix.minimum(ix.add(self._after, -1), 1)), BOOL)
+        last, most = self._size(ix.add(self._before, -1)), self._size(ix.maximum(ix.add(self._after, -1), 1))
+        if mode == "asymmetric":
+            return self._quotient(at, self._scale)
+        if mode == "align_corners":
+            return self._quotient(self._apply("Mul", at, last), most)
+        if mode == "tf_crop_and_resize":
+            start, end = self._roi
+            span = self._apply("Mul", self._apply("Sub", end, start), last)
+            inside = self._quotient(self._apply("Mul", at, span), most)
+            begin = self._apply("Mul", start, last)
+            middle = self._apply("Mul", self._apply("Add", start, end), self._apply("Mul", last, 0.5))
+            return self._apply("Where", several, self._apply("Add", begin, inside), middle)
+        position = self._quotient(self._apply("Add", at, 0.5), self._scale)
+        if mode == "tf_half_pixel_for_nn":
+            return position
+        position = self._apply("Sub", position, 0.5)
+        if mode == "pytorch_half_pixel":
+            return self._apply("Where", several, position, 0.0)
+        if mode == "half_pixel_symmetric":
+            whole = self._apply("Mul", self._scale, self._size(self._before))
+            shift = self._apply("Sub", 1.0, self._quotient(self._size(self._after), whole))
+            position = self._apply(
+                "Add", position, self._apply("Mul", self._size(self._before), self._apply("Mul", shift, 0.5))
+            )
+        return position
+
+    def nearest(self, exact: Value, nearest_mode: str) -> Value:
+        """Return the whole number that is nearest to each position."""
+        floor = self._apply("Floor", exact)
+        if nearest_mode == "floor":
+            return floor
+        up = self._apply("Ceil", exact)
+        if nearest_mode == "ceil":
+            return up
+        if nearest_mode == "legacy":
+            return self._apply("Where", self._apply("Less", self._scale, 1.0), up, floor)
+        fraction = self._apply("Sub", exact, floor)
+        half = 0.5 + TIE if nearest_mode == "round_prefer_floor" else 0.5 - TIE
+        return self._apply("Where", self._apply("Greater", fraction, half), up, floor)
+
+
+# -- samples at them -------------------------------------------------------------------------------------------------
+
+
+def _infer_resized(node: Node) -> Inferred:
+    value, attributes = node.operand(0), node.attributes
+    if attributes.antialias and attributes.mode != "nearest":
+        raise UnsupportedError("a Resize with antialiasing needs scales that are known", origin=node.origin)
+    if attributes.keep_aspect_ratio_policy != "stretch" and node.optional(2) is None:
+        raise UnsupportedError("a Resize that keeps aspect ratios needs a roi that is known", origin=node.origin)
+    axes, sizes = _axes(node), checks.static_dims(node, 3, "sizes of Resize")
+    checks.require(len(axes) == len(sizes), node, f"{len(sizes)} sizes for {len(axes)} axes")
+    resized = dict(zip(axes, sizes))
+    return [(value.dtype, tuple(resized.get(axis, size) for axis, size in enumerate(value.shape)))]
+
+
+def _expand_resized(builder: Builder, node: Node) -> Sequence[Value]:
+    attributes: ByFloatsAttributes = node.attributes
+    value, roi, scales = (node.optional(position) for position in range(3))
+    assert value is not None, "the operand is not optional"
+    crops = attributes.coordinate_transformation_mode == "tf_crop_and_resize"
+    maps: list[AxisMap] = [None] * value.rank
+    inside: list[int | None] = [None] * value.rank
+    positions: list[Value] = []
+
+    def element(tensor: Value, at: int) -> Value:
+        return builder.op("Gather", tensor, builder.constant(np.array(at)), axis=0)
+
+    def operand(vector: Value) -> int:
+        positions.append(vector)
+        return len(positions)
+
+    axes = _axes(node)
+    rois = attributes.unchanged + len(axes)
+    for number, axis in enumerate(axes):
+        place = attributes.unchanged + number
+        corners = [element(roi, at) for at in (place, rois + place)] if crops and roi is not None else []
+        checks.require(not crops or bool(corners), node, "tf_crop_and_resize needs a roi")
+        before, after = value.shape[axis], node.output.shape[axis]
+        along = _Positions(builder, before, after, None if scales is None else element(scales, number), corners)
+        exact = along.exact(attributes.coordinate_transformation_mode)
+        if crops:
+            inside[axis] = operand(exact)
+        if attributes.mode == "nearest":
+            maps[axis] = ReadMap(operand(along.nearest(exact, attributes.nearest_mode)))
+        else:
+            maps[axis] = ReadMap(inside[axis] or operand(exact))
+    sampled = builder.op(
+        "NearestSample" if attributes.mode == "nearest" else "Interpolate",
+        value,
+        *positions,
+        domain="loom",
+        sizes=node.output.shape,
+        maps=tuple(maps),
+        inside=tuple(inside),
+        outside=attributes.extrapolation_value,
+        kernel="cubic" if attributes.mode == "cubic" else "linear",
+        coefficient=attributes.cubic_coeff_a,
+        exclude_outside=bool(attributes.exclude_outside),
+    )
+    return [sampled]
+
+
+register(
+    name="ResizedByFloats",
+    domain="loom",
+    attributes=ByFloatsAttributes,
+    infer=_infer_resized,
+    expand=_expand_resized,
+    types=(checks.MOVED, _FLOAT32, _FLOAT32, checks.INDICES),
+    static_inputs=(3,),
+)
+
+
+def split_resize(
+    builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: ResizeAttributes
+) -> None:
+    """Split a Resize: leading axes whose scales are constants of one have no sizes to read."""
+    value, roi, scales, sizes = (*inputs, "", "", "")[:4]
+    options: dict[str, Any] = fields_of(attributes)
+    if scales:
+        names: list[str] = []
+        unchanged = 0
+        for name, elements in builder.joined(scales):
+            if not names and elements is not None and bool(np.all(elements == 1)):
+                unchanged += elements.size
+            else:
+                names.append(name)
+        options["unchanged"] = unchanged
+        if names and unchanged:
+            scales = names[0] if len(names) == 1 else builder.apply("Concat", *names, axis=0)
+        sizes = builder.apply("ResizedSizes", value, scales, domain="loom", **options)
+    builder.apply_to(outputs, "ResizedByFloats", value, roi, scales, sizes, domain="loom", **options)
