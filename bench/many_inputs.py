@@ -14,7 +14,9 @@ import contextlib
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ from .session_report import save
 
 Item = dict[str, np.ndarray]
 SIZE = 96
+CALLERS = 16
+WINDOW = 128  #: futures of one caller
 
 
 def five_kernels() -> onnx.ModelProto:
@@ -83,6 +87,7 @@ class Ways:
         devices: Any = "cpu" if device == "cpu" else [device]
         self.session = opened.enter_context(shaderloom.InferenceSession(str(path), **options))
         self.batched = opened.enter_context(self.session.batched())
+        self._callers = opened.enter_context(ThreadPoolExecutor(CALLERS))
         self.single_pool = opened.enter_context(shaderloom.Pool(path, devices, batch=1))
         self.pool = opened.enter_context(shaderloom.Pool(path, devices))
         self._folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
@@ -95,6 +100,8 @@ class Ways:
         self.by_name = {
             "loop": self.loop,
             "batched": self.joined,
+            "batched, one caller": lambda: [self.batched.run(None, item)[0] for item in self._items],
+            f"batched, {CALLERS} callers": self._called,
             "pool, one by one": lambda: self._pooled(self.single_pool),
             "pool": lambda: self._pooled(self.pool),
             "map from Parquet": self.mapped,
@@ -104,8 +111,23 @@ class Ways:
         return [self.session.run(None, item)[0] for item in self._items]
 
     def joined(self) -> list[np.ndarray]:
-        futures = [self.batched.submit(item) for item in self._items]
-        return [future.result()[0] for future in futures]
+        window: deque[Future[list[np.ndarray]]] = deque()
+        outputs = []
+        for item in self._items:
+            if len(window) == WINDOW:
+                outputs.append(window.popleft().result()[0])
+            window.append(self.batched.submit(item))
+        return outputs + [future.result()[0] for future in window]
+
+    def _called(self) -> list[np.ndarray]:
+        outputs: list[Any] = [None] * len(self._items)
+
+        def call(first: int) -> None:
+            for number in range(first, len(self._items), CALLERS):
+                outputs[number] = self.batched.run(None, self._items[number])[0]
+
+        list(self._callers.map(call, range(CALLERS)))
+        return outputs
 
     def _pooled(self, pool: shaderloom.Pool) -> list[np.ndarray]:
         return [outputs[0] for outputs in pool.map(self._items)]

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 #: Times of a size that count: the least of these, as others are those of a busy machine
 _SAMPLES = 8
+#: Times of a size by which batches are compared with single runs
+_TRUSTED = 3
 #: Runs of a size that do not count: the first ones compile its plan and fill caches
 _WARM_UPS = 1
 #: After so many choices the size whose time is the oldest is measured again
@@ -28,10 +30,16 @@ class BatchSizes:
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = tuple(sizes)
         self._samples: dict[int, deque[float]] = {size: deque(maxlen=_SAMPLES) for size in sizes}
+        self._seconds: dict[int, float] = {}
         self._warm_ups = dict.fromkeys(sizes, _WARM_UPS)
         self._last: dict[int, int] = dict.fromkeys(sizes, 0)
         self._choices = 0
         self._lock = threading.Lock()
+
+    @property
+    def most(self) -> int:
+        """The most rows of a batch."""
+        return self._sizes[-1]
 
     def note(self, size: int, seconds: float) -> None:
         """Record the duration of a run of ``size`` rows."""
@@ -40,12 +48,27 @@ class BatchSizes:
                 self._warm_ups[size] -= 1
             else:
                 self._samples[size].append(seconds)
+                self._seconds[size] = min(self._samples[size])
                 self._last[size] = self._choices
 
     def seconds(self) -> dict[int, float]:
-        """Return the duration of a run of each size that was measured."""
+        """Return the duration of a run of each size that was measured, in ascending order."""
         with self._lock:
-            return self._seconds()
+            return {size: self._seconds[size] for size in self._sizes if size in self._seconds}
+
+    def estimate(self, rows: int) -> float | None:
+        """Return the seconds of a batch of ``rows`` rows; None until its sizes were measured often enough."""
+        with self._lock:
+            if any(len(self._samples[size]) < _TRUSTED for size in self._needed(rows)):
+                return None
+            return sum(self._seconds[size] for size in self._fastest(rows))
+
+    def forget(self) -> None:
+        """Measure all sizes but single rows again."""
+        with self._lock:
+            for size in self._sizes[1:]:
+                self._samples[size].clear()
+                self._seconds.pop(size, None)
 
     def cover(self, rows: int) -> list[int]:
         """Return sizes of runs that together have at least ``rows`` rows, in the least time by measurement.
@@ -53,6 +76,8 @@ class BatchSizes:
         Only the last run has rows to spare.  Sizes that are not measured come first: the least one that holds all
         rows, the greatest one that has none to spare, and single rows.
         """
+        if rows == 1:
+            return [1]
         with self._lock:
             self._choices += 1
             size = self._to_measure(rows)
@@ -61,14 +86,15 @@ class BatchSizes:
             rest = rows - size
             return [size] if rest <= 0 else [size, *(self._fastest(rest) if self._samples[1] else self._fewest(rest))]
 
-    def _seconds(self) -> dict[int, float]:
-        return {size: min(samples) for size, samples in self._samples.items() if samples}
+    def _needed(self, rows: int) -> list[int]:
+        """Return the sizes among which those of ``rows`` rows are chosen."""
+        above = min((size for size in self._sizes if size >= rows), default=self._sizes[-1])
+        below = max(size for size in self._sizes if size <= rows)
+        return list(dict.fromkeys((above, below, 1)))
 
     def _to_measure(self, rows: int) -> int | None:
         """Return a size that ``rows`` rows may need and whose time is unknown, or the oldest now and then."""
-        above = min((size for size in self._sizes if size >= rows), default=self._sizes[-1])
-        below = max(size for size in self._sizes if size <= rows)
-        needed = dict.fromkeys((above, below, 1))
+        needed = self._needed(rows)
         unmeasured = [size for size in needed if not self._samples[size]]
         if unmeasured or self._choices % _REFRESH:
             return next(iter(unmeasured), None)
@@ -84,7 +110,7 @@ class BatchSizes:
 
     def _fastest(self, rows: int) -> list[int]:
         """Return the measured sizes that have ``rows`` rows in the least time, the greatest first."""
-        seconds = self._seconds()
+        seconds = self._seconds
         best: list[tuple[float, int]] = [(0.0, 0)]  # for each number of rows the time, and the last size of it
         for count in range(1, rows + 1):
             best.append(min((time + best[max(count - size, 0)][0], size) for size, time in seconds.items()))
@@ -96,13 +122,22 @@ class BatchSizes:
 
 
 class AnySize(BatchSizes):
-    """One plan serves every number of rows, so none is padded."""
+    """Every number of rows up to ``most``, as one plan serves all of them: none is padded.
 
-    def __init__(self) -> None:
-        super().__init__((1,))
+    ``on_host``: single rows need no plan, so they are measured before batches.
+    """
 
-    def note(self, size: int, seconds: float) -> None:
-        """Ignore the duration: nothing is chosen by it."""
+    def __init__(self, most: int, *, on_host: bool = False) -> None:
+        super().__init__(range(1, most + 1))
+        self._on_host = on_host
 
     def cover(self, rows: int) -> list[int]:
+        """Return ``rows``, and before that 1 if it is to be measured."""
+        is_needed = self._on_host and rows > 1 and len(self._samples[1]) < _TRUSTED
+        return [1, rows - 1] if is_needed else [rows]
+
+    def _needed(self, rows: int) -> list[int]:
+        return [rows]
+
+    def _fastest(self, rows: int) -> list[int]:
         return [rows]

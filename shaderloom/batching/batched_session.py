@@ -12,7 +12,7 @@ import numpy as np
 
 from ..api.async_run import AsyncRun
 from ..runtime.plan.errors import InputError, ShaderloomError
-from .requests import RequestQueue
+from .requests import RequestQueue, settle
 from .row_runner import BatchStats, RowRunner
 from .session_rows import SessionRows
 
@@ -39,7 +39,7 @@ class BatchedSession:
         if max_queue is not None and max_queue < 1:
             raise InputError(f"max_queue is a number of requests, not {max_queue!r}")
         self._runner = RowRunner(session, max_batch)
-        self._queue = RequestQueue(max_batch, max_wait_ms / 1e3, max_queue)
+        self._queue = RequestQueue(max_batch, max_wait_ms / 1e3, max_queue, session.slots)
         threads = [
             threading.Thread(target=_serve, args=(self._queue, self._runner), name="shaderloom-batch", daemon=True)
             for _ in range(session.in_flight)
@@ -62,14 +62,23 @@ class BatchedSession:
             failed: Future[list[np.ndarray]] = Future()
             failed.set_exception(error)
             return failed
-        self._queue.put(request)
-        return request.future
+        return self._queue.put(request)
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, InputValue], *, timeout: float | None = None
     ) -> list[np.ndarray]:
-        """Return the outputs of a request as :meth:`.InferenceSession.run` does; ``timeout`` is in seconds."""
-        return self.submit(input_feed, output_names).result(timeout)
+        """Return the outputs of a request as :meth:`.InferenceSession.run` does; ``timeout`` is in seconds.
+
+        Without a timeout a request runs at once in this thread where others are not expected, or joining does not pay.
+        """
+        request = self._runner.request(input_feed, output_names)
+        callers = self._queue.concurrency
+        if timeout is not None or request.kind.joins(request.rows, callers) or not self._queue.begin():
+            return self._queue.put(request).result(timeout)
+        try:
+            return self._runner.outputs_of(request, callers == 1)
+        finally:
+            self._queue.end(1)
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, InputValue]) -> AsyncRun:
         """Queue a request; return what can be awaited, or asked for its ``result()``."""
@@ -108,8 +117,12 @@ class BatchedSession:
 
 def _serve(queue: RequestQueue, runner: RowRunner) -> None:
     while batch := queue.take():
-        runner.answer(batch)
-        del batch  # or arrays of the last requests stay while none come
+        asked = [each for each in batch if each.future.set_running_or_notify_cancel()]
+        outcomes = runner.outcomes([each.request for each in asked])
+        queue.end(len(batch))
+        for each, outcome in zip(asked, outcomes, strict=True):
+            settle(each.future, outcome)
+        del batch, asked, outcomes  # or arrays of the last requests stay while none come
 
 
 def _close(queue: RequestQueue, threads: Sequence[threading.Thread]) -> None:

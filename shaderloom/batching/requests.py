@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -13,89 +14,135 @@ from typing import Any
 import numpy as np
 
 from ..runtime.plan.errors import ClosedError, LimitError
+from .request_kind import RequestKind
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """Inputs of ``rows`` rows, and the future of the outputs.  Requests with equal keys may be joined."""
+    """Inputs of ``rows`` rows.  Requests with equal keys may be joined."""
 
+    kind: RequestKind
     key: Hashable
     feeds: Arrays
     rows: int
+
+
+@dataclass(eq=False, slots=True)
+class QueuedRequest:
+    """A request that waits for others until ``deadline``, on the monotonic clock, and the future of its outputs."""
+
+    request: Request
+    deadline: float
     future: Future[list[Any]] = field(default_factory=Future)
-    deadline: float = 0.0  #: on the monotonic clock: when it no longer waits for others
 
 
 class Line:
     """Requests of equal keys, the oldest first, and the number of their rows."""
 
     def __init__(self) -> None:
-        self._requests: deque[Request] = deque()
+        self._queued: deque[QueuedRequest] = deque()
         self.rows = 0
 
     @property
     def deadline(self) -> float:
         """When the oldest request no longer waits."""
-        return self._requests[0].deadline
+        return self._queued[0].deadline
 
-    def append(self, request: Request) -> None:
-        self._requests.append(request)
-        self.rows += request.rows
+    def append(self, queued: QueuedRequest) -> None:
+        self._queued.append(queued)
+        self.rows += queued.request.rows
 
-    def take(self, most: int) -> list[Request]:
+    def take(self, most: int) -> list[QueuedRequest]:
         """Remove and return the oldest requests, of up to ``most`` rows together, or a single one."""
-        batch: list[Request] = []
+        batch: list[QueuedRequest] = []
         rows = 0
-        while self._requests and (not batch or rows + self._requests[0].rows <= most):
-            batch.append(self._requests.popleft())
-            rows += batch[-1].rows
+        while self._queued and (not batch or rows + self._queued[0].request.rows <= most):
+            batch.append(self._queued.popleft())
+            rows += batch[-1].request.rows
         self.rows -= rows
         return batch
 
 
 class RequestQueue:
-    """Requests by key.  A batch is due when it has ``most`` rows, or its oldest request has waited ``wait`` seconds.
+    """Requests by key, and the number of those that run.  Thread-safe.
 
-    ``limit`` is the number of requests that may wait.  Thread-safe.
+    A batch is due when it has ``most`` rows, when its oldest request has waited ``wait`` seconds, or when all callers
+    are here: as many requests wait or run as there ever were since somebody waited in vain.  At most ``slots`` batches
+    run at a time.  ``limit`` is the number of requests that may wait.
     """
 
-    def __init__(self, most: int, wait: float, limit: int | None) -> None:
-        self._most, self._wait, self._limit = most, wait, limit
+    def __init__(self, most: int, wait: float, limit: int | None, slots: float = math.inf) -> None:
+        self._most, self._wait, self._limit, self._slots = most, wait, limit, slots
         self._lines: dict[Hashable, Line] = {}
         self._count = 0
+        self._running = 0
+        self._expected = math.inf
         self._closed = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def __len__(self) -> int:
         return self._count
 
-    def put(self, request: Request) -> None:
+    @property
+    def concurrency(self) -> float:
+        """The number of requests at a time that are expected with a further one; infinite until something is known."""
+        return max(self._expected, self._callers + 1)
+
+    def put(self, request: Request) -> Future[list[Any]]:
         """Append a request.  Raises :class:`ClosedError`, and :class:`LimitError` where too many wait."""
+        queued = QueuedRequest(request, time.monotonic() + self._wait)
         with self._changed:
-            if self._closed:
-                raise ClosedError("the batched session is closed")
+            self._check_open()
             if self._limit is not None and self._count >= self._limit:
                 raise LimitError(f"{self._count} requests wait already", hint="ask again later, or raise max_queue")
-            request.deadline = time.monotonic() + self._wait
             line = self._lines.setdefault(request.key, Line())
-            line.append(request)
+            line.append(queued)
             self._count += 1
-            if self._count == 1 or line.rows >= self._most:  # else a thread waits already until the oldest is due
+            self._expected = max(self._expected, self._callers)
+            is_due = line.rows >= self._most or self._callers >= self._expected
+            if self._slots and (is_due or self._count == 1):  # else a thread waits already until the oldest is due
                 self._changed.notify()
+        return queued.future
 
-    def take(self) -> list[Request]:
-        """Wait for a batch that is due and remove it; return no requests once the queue is closed and empty."""
+    def take(self) -> list[QueuedRequest]:
+        """Wait for a batch that is due and remove it; return no requests once the queue is closed and empty.
+
+        The batch runs until :meth:`end`.
+        """
         with self._changed:
             while True:
-                key = self._due()
+                key = self._due() if self._slots else None
                 if key is not None:
                     return self._remove(key)
-                if self._closed:
+                if self._closed and not self._count:
                     return []
-                oldest = min((line.deadline for line in self._lines.values()), default=None)
-                self._changed.wait(None if oldest is None else max(oldest - time.monotonic(), 0))
+                oldest = min((line.deadline for line in self._lines.values()), default=math.inf)
+                self._changed.wait(max(oldest - time.monotonic(), 0) if self._slots and self._count else None)
+
+    def begin(self) -> bool:
+        """Begin the run of a request that does not wait, until :meth:`end`; return False if no slot is free.
+
+        Raises :class:`ClosedError`.
+        """
+        with self._lock:
+            self._check_open()
+            if not self._slots:
+                return False
+            self._slots -= 1
+            self._running += 1
+            self._expected = max(self._expected, self._callers)
+            return True
+
+    def end(self, requests: int) -> None:
+        """End the run of so many requests, before their callers get what they wait for and may ask again."""
+        with self._lock:
+            self._slots += 1
+            self._running -= requests
+            if self._count or self._closed:
+                self._changed.notify()
 
     def close(self) -> None:
         """Accept no further requests; those that wait are due."""
@@ -103,24 +150,45 @@ class RequestQueue:
             self._closed = True
             self._changed.notify_all()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the batched session is closed")
+
+    @property
+    def _callers(self) -> int:
+        return self._count + self._running
+
     def _due(self) -> Hashable | None:
         """Return the key of a full batch, or of the one that has waited longest, if it is due."""
         if not self._lines:
             return None
-        full = (key for key, line in self._lines.items() if line.rows >= self._most)
-        key = next(full, None)
-        if key is None:
-            key = min(self._lines, key=lambda each: self._lines[each].deadline)
-            if not self._closed and self._lines[key].deadline > time.monotonic():
-                return None
+        full = next((key for key, line in self._lines.items() if line.rows >= self._most), None)
+        if full is not None:
+            return full
+        key = min(self._lines, key=lambda each: self._lines[each].deadline)
+        if self._closed or self._callers >= self._expected:
+            return key
+        if self._lines[key].deadline > time.monotonic():
+            return None
+        self._expected = self._callers
         return key
 
-    def _remove(self, key: Hashable) -> list[Request]:
+    def _remove(self, key: Hashable) -> list[QueuedRequest]:
         line = self._lines[key]
         batch = line.take(self._most)
         if not line.rows:
             del self._lines[key]
         self._count -= len(batch)
-        if self._lines:
+        self._running += len(batch)
+        self._slots -= 1
+        if self._lines and self._slots:
             self._changed.notify()  # another thread may find a batch that is due
         return batch
+
+
+def settle(future: Future[Any], outcome: Any) -> None:
+    """Set the result of a future, or its error."""
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

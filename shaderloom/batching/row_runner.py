@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,11 +16,19 @@ from ..model.header import ModelHeader
 from ..runtime.plan.errors import ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, sizes_up_to
 from .model_rows import ModelRows
+from .request_kind import RequestKind
 from .requests import Arrays, Request
 from .session_rows import SessionRows
 
 if TYPE_CHECKING:
     from ..api.values import InputValue
+
+Value = TypeVar("Value")
+
+#: Kinds of requests whose times are remembered
+_KINDS = 256
+#: Combinations of dtypes and shapes whose check is remembered; requests of several rows have one for each number
+_FORMS = 4096
 
 
 class BatchStats:
@@ -27,6 +36,15 @@ class BatchStats:
 
     def __init__(self) -> None:
         self.requests = self.rows = self.runs = self.padding = 0
+        self._lock = threading.Lock()
+
+    def count(self, requests: int, rows: int, runs: Sequence[int]) -> None:
+        """Count runs of so many rows each, which answered ``requests`` of ``rows`` rows together."""
+        with self._lock:
+            self.requests += requests
+            self.rows += rows
+            self.runs += len(runs)
+            self.padding += sum(runs) - rows
 
     def __repr__(self) -> str:
         return f"<{self.requests:,} requests of {self.rows:,} rows in {self.runs:,} runs, {self.padding:,} rows padded>"
@@ -47,7 +65,8 @@ class RowRunner:
         if shapes is not None:
             rows.prove(shapes)
         self._any_size = _serves_any_size(session, rows, most)
-        self._sizes: dict[Any, BatchSizes] = {}
+        self._kinds: dict[Hashable, RequestKind] = {}
+        self._forms: dict[Hashable, _Form] = {}
         self.stats = BatchStats()
         self._lock = threading.Lock()
 
@@ -56,6 +75,46 @@ class RowRunner:
 
         Raises :class:`InputError`, and the refusals of the proof.
         """
+        signature = _signature(input_feed, output_names)
+        form = self._forms.get(signature) if signature else None
+        feeds: Any = input_feed
+        if form is None:
+            feeds, form = self._check(input_feed, output_names)
+            if signature and all(feeds[name] is array for name, array in input_feed.items()):
+                with self._lock:
+                    _store(self._forms, signature, form, _FORMS)
+        key = (form.kind, *(_digest(feeds[name]) for name in form.shared)) if form.shared else form.kind
+        return Request(form.kind, key, dict(feeds), form.rows)
+
+    def outcomes(self, batch: Sequence[Request]) -> list[list[np.ndarray] | Exception]:
+        """Run requests of equal keys together; return the outputs, or the error, of each."""
+        try:
+            return list(self._run(batch)) if batch else []
+        except (ClosedError, DeviceError) as error:
+            return [error] * len(batch)
+        except Exception as error:
+            return [error] if len(batch) == 1 else [self._outcome(request) for request in batch]
+
+    def outputs_of(self, request: Request, note: bool = True) -> list[np.ndarray]:
+        """Return the outputs of a request that runs alone; ``note``: its time counts."""
+        return self._run_rows(request.kind, 1, request.feeds, request.rows, note)
+
+    def measure(self, request: Request) -> dict[int, float]:
+        """Run each size until it is measured; return the seconds of each."""
+        kind = request.kind
+        sizes = sizes_up_to(self._most)
+        for size in sizes:
+            feeds = {
+                name: np.repeat(array, size, kind.inputs[name]) if name in kind.inputs else array
+                for name, array in request.feeds.items()
+            }
+            while size not in kind.sizes.seconds():
+                self._run_size(kind, feeds, size, True)
+        seconds = kind.sizes.seconds()
+        return {size: seconds[size] for size in sizes}
+
+    def _check(self, input_feed: Mapping[str, InputValue], output_names: Sequence[str] | None) -> tuple[Arrays, _Form]:
+        """Return inputs that fit the model, and the form of their request."""
         names = tuple(output_names or self._names)
         for name in names:
             if name not in self._names:
@@ -73,120 +132,87 @@ class RowRunner:
                 raise InputError(f"has {count} rows, '{next(iter(counts))}' has {rows}", tensor=name)
         if rows < 1:
             raise InputError("a request has no rows", hint="pass at least one row")
-        self._rows.prove({name: array.shape for name, array in feeds.items()})
-        key = (names, *(_kind(name, array, axes.get(name)) for name, array in sorted(feeds.items())))
-        return Request(key, feeds, rows)
+        ports = self._rows.prove({name: array.shape for name, array in feeds.items()})
+        key = (
+            names,
+            *((name, array.dtype.str, _row(array.shape, axes.get(name))) for name, array in sorted(feeds.items())),
+        )
+        with self._lock:
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = RequestKind(names, ports.inputs, ports.outputs, self._new_sizes())
+                _store(self._kinds, key, kind, _KINDS)
+        return feeds, _Form(kind, rows, tuple(sorted(name for name in feeds if name not in axes)))
 
-    def answer(self, batch: Sequence[Request]) -> None:
-        """Run requests of equal keys together, and set their futures."""
-        batch = [each for each in batch if each.future.set_running_or_notify_cancel()]
-        if not batch:
-            return
+    def _new_sizes(self) -> BatchSizes:
+        if self._any_size:
+            return AnySize(self._most, on_host=self._session.declared_sizes is None)
+        return BatchSizes(sizes_up_to(self._most))
+
+    def _outcome(self, request: Request) -> list[np.ndarray] | Exception:
         try:
-            results = self._run(batch)
-        except (ClosedError, DeviceError) as error:
-            for request in batch:
-                request.future.set_exception(error)
+            return self.outputs_of(request)
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].future.set_exception(error)
-                return
-            for request in batch:
-                self._answer_alone(request)
-        else:
-            for request, outputs in zip(batch, results, strict=True):
-                request.future.set_result(outputs)
-
-    def outputs_of(self, feeds: Mapping[str, InputValue]) -> list[np.ndarray]:
-        """Return the outputs of any number of rows, run in batches; raise what fails."""
-        request = self.request(feeds)
-        self.answer([request])
-        return request.future.result()
-
-    def measure(self, request: Request) -> dict[int, float]:
-        """Run each size until it is measured; return the seconds of each."""
-        names, inputs, outputs = self._ports(request)
-        sizes = self._sizes_of(request.key)
-        for size in sizes_up_to(self._most):
-            feeds = {
-                name: np.repeat(array, size, inputs[name]) if name in inputs else array
-                for name, array in request.feeds.items()
-            }
-            while size not in sizes.seconds() and not isinstance(sizes, AnySize):
-                self._run_rows(sizes, [size], names, feeds, size, inputs, outputs)
-        return sizes.seconds()
-
-    def _answer_alone(self, request: Request) -> None:
-        try:
-            (outputs,) = self._run([request])
-        except Exception as error:
-            request.future.set_exception(error)
-        else:
-            request.future.set_result(outputs)
+            return error
 
     def _run(self, batch: Sequence[Request]) -> list[list[np.ndarray]]:
-        names, inputs, axes = self._ports(batch[0])
-        rows = sum(each.rows for each in batch)
-        feeds = batch[0].feeds
-        if len(batch) > 1:
-            feeds = {
-                name: np.concatenate([each.feeds[name] for each in batch], inputs[name]) if name in inputs else array
-                for name, array in feeds.items()
-            }
-        sizes = self._sizes_of(batch[0].key)
-        chosen = [size for start in range(0, rows, self._most) for size in sizes.cover(min(rows - start, self._most))]
-        outputs = self._run_rows(sizes, chosen, names, feeds, rows, inputs, axes)
-        with self._lock:
-            self.stats.requests += len(batch)
-            self.stats.rows += rows
-            self.stats.runs += len(chosen)
-            self.stats.padding += sum(chosen) - rows
         if len(batch) == 1:
-            return [outputs]
-        ends = np.cumsum([each.rows for each in batch])[:-1]
-        parts = [np.split(array, ends, axes[name]) for name, array in zip(names, outputs)]
-        return [[part.copy() for part in request] for request in zip(*parts, strict=True)]
+            return [self.outputs_of(batch[0])]
+        kind = batch[0].kind
+        rows = sum(each.rows for each in batch)
+        feeds = {
+            name: np.concatenate([each.feeds[name] for each in batch], kind.inputs[name])
+            if name in kind.inputs
+            else array
+            for name, array in batch[0].feeds.items()
+        }
+        outputs = self._run_rows(kind, len(batch), feeds, rows, True)
+        kind.judge(len(batch), rows)
+        ends = list(itertools.accumulate(each.rows for each in batch))
+        return [
+            [_slice(array, axis, end - each.rows, end).copy() for array, axis in zip(outputs, kind.axes)]
+            for each, end in zip(batch, ends)
+        ]
 
-    def _run_rows(
-        self,
-        sizes: BatchSizes,
-        chosen: Sequence[int],
-        names: Sequence[str],
-        feeds: Arrays,
-        rows: int,
-        inputs: Mapping[str, int],
-        outputs: Mapping[str, int],
+    def _run_rows(self, kind: RequestKind, requests: int, feeds: Arrays, rows: int, note: bool) -> list[np.ndarray]:
+        """Run ``rows`` rows in the sizes that take least, the last one padded with copies of the last row."""
+        if rows <= self._most:
+            sizes = kind.sizes.cover(rows)
+        else:
+            parts = (min(self._most, rows - start) for start in range(0, rows, self._most))
+            sizes = [size for part in parts for size in kind.sizes.cover(part)]
+        if sizes == [rows]:
+            outputs = self._run_size(kind, feeds, rows, note)
+        else:
+            outputs = self._run_sizes(kind, sizes, feeds, rows, note)
+        self.stats.count(requests, rows, sizes)
+        return outputs
+
+    def _run_sizes(
+        self, kind: RequestKind, sizes: Sequence[int], feeds: Arrays, rows: int, note: bool
     ) -> list[np.ndarray]:
-        """Run ``rows`` rows in runs of ``chosen`` sizes, the last one padded with copies of the last row."""
         parts, start = [], 0
-        for size in chosen:
-            begun = time.perf_counter()
-            part = feeds if (start, size) == (0, rows) else _rows_of(feeds, inputs, start, size)
-            results = self._session.run(names, part, own_plan=not self._any_size)
+        for size in sizes:
+            results = self._run_size(kind, _rows_of(feeds, kind.inputs, start, size), size, note)
             count = min(size, rows - start)
-            parts.append([_first(array, outputs[name], count) for name, array in zip(names, results)])
-            sizes.note(size, time.perf_counter() - begun)
+            parts.append([_first(array, axis, count) for array, axis in zip(results, kind.axes)])
             start += count
-        if len(parts) == 1:
-            return parts[0]
-        return [np.concatenate(arrays, outputs[name]) for name, arrays in zip(names, zip(*parts, strict=True))]
+        return [np.concatenate(arrays, axis) for arrays, axis in zip(zip(*parts, strict=True), kind.axes)]
 
-    def _ports(self, request: Request) -> tuple[Sequence[str], Mapping[str, int], Mapping[str, int]]:
-        """Return the names of a request's outputs, and the axes of rows of inputs and outputs."""
-        ports = self._rows.prove({name: array.shape for name, array in request.feeds.items()})
-        assert isinstance(request.key, tuple)
-        return request.key[0], ports.inputs, ports.outputs
+    def _run_size(self, kind: RequestKind, feeds: Arrays, size: int, note: bool) -> list[np.ndarray]:
+        begun = time.perf_counter()
+        results = self._session.run(kind.names, feeds, own_plan=not self._any_size)
+        if note:
+            kind.sizes.note(size, time.perf_counter() - begun)
+        return results
 
-    def _sizes_of(self, key: Any) -> BatchSizes:
-        """Return the sizes of requests like this one; those of the shapes that were used least recently are dropped."""
-        with self._lock:
-            sizes = self._sizes.pop(key, None)
-            if sizes is None:
-                sizes = AnySize() if self._any_size else BatchSizes(sizes_up_to(self._most))
-                if len(self._sizes) >= 256:
-                    del self._sizes[next(iter(self._sizes))]
-            self._sizes[key] = sizes
-            return sizes
+
+class _Form(NamedTuple):
+    """What follows from dtypes and shapes of inputs: the kind of request, its rows, and the inputs that have none."""
+
+    kind: RequestKind
+    rows: int
+    shared: tuple[str, ...]
 
 
 def _serves_any_size(session: SessionRows, rows: ModelRows, most: int) -> bool:
@@ -218,12 +244,31 @@ def _size(name: str, array: np.ndarray, axis: int) -> int:
     return int(array.shape[axis])
 
 
-def _kind(name: str, array: np.ndarray, axis: int | None) -> tuple[Any, ...]:
-    """Return what of an input must be equal in requests that are joined: shapes of rows, or elements."""
-    if axis is None:
-        texts = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-        return name, array.dtype.str, array.shape, hashlib.blake2b(texts, digest_size=16).digest()
-    return name, array.dtype.str, (*array.shape[:axis], *array.shape[axis + 1 :])
+def _signature(feeds: Mapping[str, InputValue], names: Sequence[str] | None) -> Hashable:
+    """Return what the form of a request follows from; None for other values than arrays of numpy."""
+    parts: list[Any] = [None if names is None else tuple(names)]
+    for name, value in feeds.items():
+        if type(value) is not np.ndarray:
+            return None
+        parts += (name, value.shape, value.dtype)
+    return tuple(parts)
+
+
+def _row(shape: tuple[int, ...], axis: int | None) -> tuple[int | None, ...]:
+    return shape if axis is None else (*shape[:axis], None, *shape[axis + 1 :])
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """Return a digest of the elements of an input that rows share, which are equal in requests that are joined."""
+    data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _store(entries: dict[Hashable, Value], key: Hashable, value: Value, most: int) -> None:
+    """Add an entry in place of the oldest one if there are ``most``."""
+    if len(entries) >= most:
+        del entries[next(iter(entries))]
+    entries[key] = value
 
 
 def _rows_of(feeds: Arrays, axes: Mapping[str, int], start: int, size: int) -> Arrays:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..model.header import ModelHeader
+from ..runtime.execution.ports import Feed
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.size_range import SizeRange
 
@@ -23,14 +25,14 @@ _IN_FLIGHT = 2
 
 
 class SessionRows:
-    """The engines of a session and its ``run``."""
+    """The engines of a session and its ``run``, which gets checked feeds and the targets of outputs."""
 
     def __init__(
         self,
         header: ModelHeader,
         engine: WgpuEngine | None,
         cpu: CpuEngine | None,
-        run: Callable[..., list[np.ndarray]],
+        run: Callable[[dict[str, Feed], dict[str, Any]], dict[str, Any]],
     ) -> None:
         self.header = header
         self._engine, self._cpu, self._run = engine, cpu, run
@@ -50,6 +52,11 @@ class SessionRows:
         is_gpu = self._engine is not None and self._engine.device.profile.kind != "cpu"
         return _IN_FLIGHT if is_gpu else 1
 
+    @property
+    def slots(self) -> float:
+        """Return how many runs there may be at the same time, those in the threads of callers included."""
+        return math.inf if self._engine is None else self.in_flight
+
     def import_model(self) -> tuple[ImportedModel, Limits]:
         """Return the parsed model and the limits of the compiler; raise :class:`UnsupportedError` for a bundle."""
         from ..compiler.options import DEFAULT_LIMITS
@@ -65,8 +72,9 @@ class SessionRows:
             )
         return model.imported, model.limits
 
-    def run(self, output_names: Sequence[str], feeds: Mapping[str, np.ndarray], *, own_plan: bool) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str], feeds: dict[str, Any], *, own_plan: bool) -> list[np.ndarray]:
         """Run a batch, with outputs on the host; with ``own_plan`` by a plan for its number of rows alone."""
         if own_plan and self._engine is not None:
             self._engine.use_own_plan({name: array.shape for name, array in feeds.items()}, feeds)
-        return self._run(output_names, feeds, outputs=dict.fromkeys(output_names, "cpu"))
+        results = self._run(feeds, dict.fromkeys(output_names, "cpu"))
+        return [results[name] for name in output_names]

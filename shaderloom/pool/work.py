@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..batching.requests import settle
 from ..runtime.plan.errors import ClosedError, DeviceError, ShaderloomError
 
 #: How often an item is given to a worker that is lost before it answers
@@ -74,10 +75,7 @@ class Work:
 
     def answer(self, item: Item, outcome: Any) -> None:
         """Set the result of an item, or its error."""
-        if isinstance(outcome, BaseException):
-            item.future.set_exception(outcome)
-        else:
-            item.future.set_result(outcome)
+        settle(item.future, outcome)
         with self._changed:
             self._forget(1)
 

@@ -7,7 +7,7 @@ import pickle
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -118,29 +118,26 @@ class _JoinedAnswers:
         self._runner, self._most = runner, most
 
     def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
-        futures: list[tuple[int, Future[list[Any]]]] = []
-        batches: dict[Hashable, list[list[Request]]] = defaultdict(lambda: [[]])
+        outcomes: dict[int, Any] = {}
+        batches: dict[Hashable, list[list[tuple[int, Request]]]] = defaultdict(lambda: [[]])
         for number, feeds in chunk:
             try:
                 request = self._runner.request(feeds)
             except Exception as error:
-                futures.append((number, Future()))
-                futures[-1][1].set_exception(error)
+                outcomes[number] = portable(error)
                 continue
-            futures.append((number, request.future))
             batch = batches[request.key][-1]
-            if batch and sum(each.rows for each in batch) + request.rows > self._most:
+            if batch and sum(each.rows for _, each in batch) + request.rows > self._most:
                 batches[request.key].append(batch := [])
-            batch.append(request)
+            batch.append((number, request))
         for line in batches.values():
             for batch in line:
-                self._runner.answer(batch)
-        return [(number, _outcome(future)) for number, future in futures]
-
-
-def _outcome(future: Future[list[Any]]) -> Any:
-    error = future.exception()
-    return future.result() if error is None else portable(error)
+                results = self._runner.outcomes([request for _, request in batch])
+                outcomes.update(
+                    (number, portable(each) if isinstance(each, Exception) else each)
+                    for (number, _), each in zip(batch, results, strict=True)
+                )
+        return [(number, outcomes[number]) for number, _ in chunk]
 
 
 def portable(error: BaseException) -> BaseException:

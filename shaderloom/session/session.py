@@ -266,15 +266,7 @@ class InferenceSession(OrtSession):
         if run_options is not None and run_options.terminate:
             raise RunError("the run options ask for termination", hint="set terminate to False, or pass others")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
-        run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
-        if self._checked:
-            targets[INDEX_RANGES] = "cpu"
-        results = run(feeds, targets)
-        if self._checked:
-            check_ranges(self._checked, results[INDEX_RANGES])
-        if self._warns_of_software:
-            self._warns_of_software = False
-            warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=self._logits == "token")
+        results = self._run_checked(feeds, targets)
         for name, array in arrays.items():
             results[name] = _fill(name, array, results[name])
         return [results[name] for name in names]
@@ -333,7 +325,7 @@ class InferenceSession(OrtSession):
         """Return the session as batching sees it."""
         from ..batching.session_rows import SessionRows
 
-        return SessionRows(self._header, self._engine, self._cpu, self.run)
+        return SessionRows(self._header, self._engine, self._cpu, self._run_checked)
 
     def calibrate(self, input_feed: Mapping[str, InputValue]) -> None:
         """Measure the range of tensors on these inputs too, and keep in float32 what exceeds half precision.
@@ -450,6 +442,19 @@ class InferenceSession(OrtSession):
         return 0 if self._trace is None else self._trace.start_ns
 
     # Internals
+
+    def _run_checked(self, feeds: Mapping[str, Feed], targets: dict[str, Any]) -> dict[str, Any]:
+        """Run on feeds that fit the model; return outputs by name, each in its target."""
+        run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
+        if self._checked:
+            targets[INDEX_RANGES] = "cpu"
+        results = run(feeds, targets)
+        if self._checked:
+            check_ranges(self._checked, results[INDEX_RANGES])
+        if self._warns_of_software:
+            self._warns_of_software = False
+            warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=self._logits == "token")
+        return results
 
     @property
     def _wgpu(self) -> WgpuEngine:

@@ -71,5 +71,23 @@ def test_old_times_are_measured_again():
     assert 0 < chosen.count((4,)) < 10
 
 
+def test_batches_are_estimated_by_several_times():
+    sizes = measured({1: 1.0, 4: 1.5, 16: 3.0})
+    assert sizes.estimate(5) is None
+    for size in (1, 4, 16):
+        sizes.note(size, 99.0)
+    assert sizes.estimate(5) == 2.5
+    assert sizes.estimate(16) == 3.0
+    sizes.forget()
+    assert sizes.estimate(16) is None
+    assert sizes.estimate(1) == 1.0
+
+
 def test_one_plan_for_all_sizes_pads_nothing():
-    assert AnySize().cover(13) == [13]
+    assert AnySize(16).cover(13) == [13]
+    sizes = AnySize(16, on_host=True)
+    for _ in range(4):  # single rows are measured first
+        assert sizes.cover(13) == [1, 12]
+        sizes.note(1, 1.0)
+    assert sizes.cover(13) == [13]
+    assert sizes.cover(1) == [1]

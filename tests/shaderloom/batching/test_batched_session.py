@@ -15,6 +15,7 @@ import onnx.parser
 import pytest
 
 import shaderloom
+from shaderloom.batching.requests import RequestQueue
 from shaderloom.runtime.plan.errors import ClosedError, InputError, LimitError, UnsupportedError
 
 from ...support.patience import PATIENCE
@@ -108,6 +109,51 @@ def test_many_threads(session):
         for thread in threads:
             thread.join(PATIENCE)
         check([futures[number] for number in range(64)], requests, session)
+
+
+def test_threads_that_wait_are_joined(session):
+    requests = [feeds(number) for number in range(64)]
+    outputs = {}
+    with session.batched(16) as batched:
+
+        def ask(start: int) -> None:
+            for number in range(start, 64, 8):
+                outputs[number] = batched.run(None, requests[number])
+
+        threads = [threading.Thread(target=ask, args=(start,)) for start in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert batched.stats.requests == 64
+    for number, request in enumerate(requests):
+        for joined, alone in zip(outputs[number], session.run(None, request), strict=True):
+            np.testing.assert_array_equal(joined, alone)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_a_single_caller_runs_in_its_own_thread(rows, session, monkeypatch):
+    request = feeds(0, rows)
+    with session.batched(16, max_wait_ms=0) as batched:
+        batched.run(None, request)
+        monkeypatch.delattr(RequestQueue, "put")
+        for joined, alone in zip(batched.run(None, request), session.run(None, request), strict=True):
+            np.testing.assert_array_equal(joined, alone)
+        with pytest.raises(InputError, match="float64"):
+            batched.run(None, {**request, "x": request["x"].astype(np.float64)})
+        assert batched.stats.requests == 2
+    with pytest.raises(ClosedError):
+        batched.run(None, request)
+
+
+def test_inputs_that_are_converted_are_checked_every_time(session):
+    request = feeds(0)
+    with session.batched() as batched:
+        for scale in (1, 2):
+            listed = {**request, "b": [float(scale * value) for value in range(4)]}
+            expected = session.run(None, {**request, "b": request["b"] * scale})
+            for joined, alone in zip(batched.run(None, listed), expected, strict=True):
+                np.testing.assert_array_equal(joined, alone)
 
 
 def test_requests_are_awaited(session):
