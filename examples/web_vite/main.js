@@ -1,4 +1,4 @@
-// Runs the bundle in public/model.shaderbundle with its sample, or with zeros where it has none.
+// Runs the bundle in public/model.shaderbundle with its sample.
 
 import { load, ShaderloomError } from "@shaderloom/runtime";
 

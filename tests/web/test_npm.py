@@ -132,13 +132,23 @@ def test_each_form_runs_a_bundle(browser: Chromium, package: Path, bundle: Path,
         }
 
 
+def vite_project(folder: Path, package: Path) -> None:
+    """Copy Vite's example into a folder, with the package installed."""
+    shutil.copytree(ROOT / "examples" / "web_vite", folder, dirs_exist_ok=True)
+    (folder / "node_modules" / "@shaderloom").mkdir(parents=True)
+    (folder / "node_modules" / "@shaderloom" / "runtime").symlink_to(package)
+
+
+def vite_build(project: Path) -> Path:
+    """Build a project, and return the folder of what a server hosts."""
+    subprocess.run([TOOLS / ".bin" / "vite", "build", "--logLevel", "error"], cwd=project, check=True)
+    return project / "dist"
+
+
 def test_a_page_of_vite_is_built_and_runs(browser: Chromium, package: Path, bundle: Path, tmp_path: Path):
-    shutil.copytree(ROOT / "examples" / "web_vite", tmp_path, dirs_exist_ok=True)
+    vite_project(tmp_path, package)
     shutil.copytree(bundle, tmp_path / "public" / "model.shaderbundle")
-    (tmp_path / "node_modules" / "@shaderloom").mkdir(parents=True)
-    (tmp_path / "node_modules" / "@shaderloom" / "runtime").symlink_to(package)
-    subprocess.run([TOOLS / ".bin" / "vite", "build", "--logLevel", "error"], cwd=tmp_path, check=True)
-    built = tmp_path / "dist"
+    built = vite_build(tmp_path)
     assert len(list((built / "assets").glob("*.js"))) > 1, "what a page may never need is in files of its own"
     for worker in ("checking_worker", "hashing_worker"):
         assert list((built / "assets").glob(f"{worker}*.js"))
@@ -189,6 +199,11 @@ export async function tour(load, source, verifyKey) {
   check("fed", close((await session.run({ [input]: { data: fed, dims } })).y.data, y.data));
   check("aborted", await told(session.run(inputs, { signal: AbortSignal.abort("no") })) === "no");
   check("refused", await told(session.run({ none: data })) === "input");
+  const other = await load(source, { verifyKey, device: session.device });
+  const both = await Promise.all([other.run(inputs), session.run(inputs)]);
+  check("two sessions", other.device === session.device && both.every((each) => close(each.y.data, y.data)));
+  other.dispose();
+  check("one is left", close((await session.run(inputs)).y.data, y.data));
   check("kernels", (await session.prepare()).every(({ kernels }) => kernels.length > 0));
   if (session.device.features.has("timestamp-query")) {
     check("profile", (await session.profile(inputs)).every(({ microseconds }) => microseconds >= 0));
@@ -203,6 +218,18 @@ export async function tour(load, source, verifyKey) {
   check("aborted load", await told(load(source, { signal: AbortSignal.abort("never") })) === "never");
   check("another key", await told(load(source, { verifyKey: "none" })) === "input");
   return wrong;
+}
+
+/** Return the elements left of what a worker was sent, and those of what it gave back, or its error. */
+export async function moved(worker) {
+  const x = new Float32Array(48).fill(1);
+  worker.postMessage({ x: { data: x, dims: [2, 3, 8] } }, [x.buffer]);
+  const y = await new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = ({ message }) => reject(new Error(message));
+  });
+  worker.terminate();
+  return y instanceof Error ? String(y) : [x.length, y.length];
 }
 """
 
@@ -255,21 +282,48 @@ def test_each_form_has_the_whole_api(
     with Site(resources) as site, browser.open(site.url + "page.html") as page:
         wrong, moved = page.call(
             f"""async (key) => {{
-              const [{{ load }}, {{ tour }}] = [await {load}, await import("/tour.js")];
+              const [{{ load }}, {{ tour, moved }}] = [await {load}, await import("/tour.js")];
               const wrong = await tour(load, await (await fetch("/b.zip")).blob(), key);
               const worker = new Worker("/worker.js", {{ type: "{"classic" if is_global else "module"}" }});
-              const x = new Float32Array(48).fill(1);
-              worker.postMessage({{ x: {{ data: x, dims: [2, 3, 8] }} }}, [x.buffer]);
-              const y = await new Promise((resolve, reject) => {{
-                worker.onmessage = ({{ data }}) => resolve(data);
-                worker.onerror = ({{ message }}) => reject(new Error(message));
-              }});
-              return [wrong, y instanceof Error ? String(y) : [x.length, y.length]];
+              return [wrong, await moved(worker)];
             }}""",
             key,
         )
     assert wrong == []
     assert moved == [0, 48]
+
+
+#: Gives the page of Vite's example what the other forms are tried with
+BUILT = """
+import { load } from "@shaderloom/runtime";
+import { moved, tour } from "./tour.js";
+
+globalThis.attempt = async (key) => {
+  const wrong = await tour(load, await (await fetch("/b.zip")).blob(), key);
+  return [wrong, await moved(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }))];
+};
+"""
+
+
+@pytest.mark.slow
+def test_what_vite_builds_has_the_whole_api(
+    browser: Chromium, package: Path, bundle: Path, signed: tuple[Path, str], tmp_path: Path
+):
+    """The same, whose modules and workers the bundler has in files of its own; the example's settings are enough."""
+    vite_project(tmp_path, package)
+    path, key = signed
+    (tmp_path / "main.js").write_text(BUILT)
+    (tmp_path / "tour.js").write_text(TOUR)
+    (tmp_path / "worker.js").write_text(WORKER.replace("FORM", 'import("@shaderloom/runtime")'))
+    built = {**resources_of(vite_build(tmp_path), "/"), **resources_of(bundle, "/bundle/")}
+    with (
+        Site({**built, "/b.zip": Resource("application/zip", path.read_bytes)}) as site,
+        browser.open(site.url) as page,
+    ):
+        page.wait_for("globalThis.attempt")
+        wrong, sizes = page.call("attempt", key)
+    assert wrong == []
+    assert sizes == [0, 48]
 
 
 NODE = """
