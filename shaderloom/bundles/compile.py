@@ -183,7 +183,7 @@ def _variants(model: Model, shapes: Sequence[Shapes]) -> list[_Variant]:
     variants: list[_Variant] = []
     for variant in shapes or ({},):
         complete = complete_shapes(model.header, variant, model.dynamic)
-        key = shape_key(model.header, complete, model.dynamic)
+        key = shape_key(model.header, complete, model.dynamic).without_single_sizes(model.dynamic)
         if any(key == other.key for other in variants):
             raise InputError(f"the shapes {key} are listed twice", hint="give them once")
         variants.append(_Variant(key, complete))
@@ -380,7 +380,7 @@ def _facts(model: Model, plans: Sequence[Plan], profile: DeviceProfile, target: 
         "inputs": header.inputs,
         "overridable": header.overridable,
         "outputs": header.outputs,
-        "dynamic": dict(model.dynamic),
+        "dynamic": {name: sizes for name, sizes in model.dynamic.items() if sizes.low < sizes.high},
         "features": tuple(sorted(features)),
         "limits": limits,
         "decisions": _sources(plans),

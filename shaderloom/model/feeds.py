@@ -58,6 +58,11 @@ class ShapeKey:
             points |= points_among(named, dynamic)
         return ShapeKey(tuple((name, tuple(1 if dim in points else dim for dim in dims)) for name, dims in self.dims))
 
+    def without_single_sizes(self, dynamic: Ranges) -> ShapeKey:
+        """Return the key with the size in place of each name whose range has one: the plan has no symbol for it."""
+        single = {name: sizes.low for name, sizes in dynamic.items() if sizes.low == sizes.high}
+        return ShapeKey(tuple((name, tuple(single.get(str(dim), dim) for dim in dims)) for name, dims in self.dims))
+
     def declared(self, dynamic: Ranges) -> dict[str, SizeRange]:
         """Return those of the declared ranges that the plan serves."""
         named = {dim for _, dims in self.dims for dim in dims}

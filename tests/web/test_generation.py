@@ -84,6 +84,17 @@ def test_a_conversation_has_the_tokens_of_the_reference(page: Page, tiny: TinyGg
     assert page.call("generate", ids, {"maxNewTokens": 2})["reusedTokens"] == 10
 
 
+def test_a_length_of_one_capacity(open_bundle: Any, tiny: TinyGguf, tmp_path: Path):
+    """The range of the caches' rows has one size, which no plan has a symbol for."""
+    compile_generator(tiny.path.parent / "folder", tmp_path / "b", max_length=60, target="web-software")
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(OPEN)
+    ids = drawn(21, 1)
+    assert page.call("generate", ids, {"maxNewTokens": 4})["tokens"] == until_end(tiny.greedy(ids, 4))
+    with pytest.raises(PageError, match="length of 60"):
+        page.call("generate", drawn(58, 1), {"maxNewTokens": 4})
+
+
 def test_draws_are_those_of_python(page: Page, bundle: Path, device: Any):
     ids = drawn(12, 3)
     cases: list[dict[str, Any]] = [
@@ -219,6 +230,23 @@ def test_settings_are_not_trusted(
     page.evaluate(OPEN)
     with pytest.raises(PageError, match=f"ShaderloomError.*({reason})"):
         page.call("generate", [3], {"maxNewTokens": 2, "temperature": 1})
+
+
+def test_caches_that_never_grow_are_refused(open_bundle: Any, bundle: Path, tmp_path: Path):
+    """A capacity of no rows is within the rules of plans; doubling it would not end."""
+    path = copy_bundle(bundle, tmp_path / "b")
+    for file in (path / "manifest.json", *path.glob("plan-*.json")):
+        content = json.loads(file.read_text())
+        if file.name == "manifest.json":
+            content["dynamic"]["capacity"]["low"] = 0
+        for symbol in content.get("symbols", ()):
+            symbol["low"] = 0
+        file.write_text(json.dumps(content))
+    seal(path)
+    page = open_bundle(path)
+    page.evaluate(OPEN)
+    with pytest.raises(PageError, match="begin with no rows"):
+        page.call("generate", [3], {"maxNewTokens": 2})
 
 
 def test_a_bundle_that_generates_no_text(open_bundle: Any, static_bundle: Path):

@@ -34,14 +34,16 @@ export async function readSettings(session) {
   if (!isCount(context) || !context) throw wrong("its context is no number of tokens");
   if (!Array.isArray(ends) || !ends.every(isCount)) throw wrong("its ends are no tokens");
   const caches = cachesOf(session, patterns(values.past), patterns(values.present));
-  const [, , rows] = session.shapes[0][caches[0].input];
-  const range = session.manifest.dynamic[rows];
+  const [{ input: first }] = caches;
+  const [, , rows] = session.shapes[0][first];
+  const range = typeof rows === "number" ? { low: rows, high: rows, step: 1 } : session.manifest.dynamic[rows];
   const chunks = session.shapes.map((shapes) => shapes.input_ids?.[1]);
   const logits = session.outputs.find(({ name }) => name === "logits")?.dims?.[2];
+  const inPlace = session.inputs.find(({ name }) => name === first)?.dims?.[2] === "capacity";
+  if (inPlace && !range?.low) throw wrong("its caches begin with no rows, which never double to some");
   if (!range || !isCount(logits) || !chunks.every(isCount) || !chunks.includes(1)) {
     throw wrong("its plans are not those of a decoder");
   }
-  const inPlace = rows === "capacity";
   return {
     maxLength: inPlace ? Math.min(context, range.high) : Math.min(context, range.high + 1),
     ends: new Set(ends), chunks: chunks.sort((first, second) => second - first), caches, inPlace,
@@ -104,7 +106,7 @@ function cachesOf({ shapes, outputs }, past, present) {
   return inputs.map(([input, [batch, heads, rows, size]]) => {
     const output = continued.get(input);
     if (!output || !outputs.some(({ name }) => name === output)) throw wrong(`no output continues its cache '${input}'`);
-    if (typeof rows !== "string" || ![batch, heads, size].every((dim) => isCount(dim) && dim)) {
+    if (!rows || ![batch, heads, size].every((dim) => isCount(dim) && dim)) {
       throw wrong(`its cache '${input}' has other sizes than one of a decoder`);
     }
     return { input, output, batch: Number(batch), heads: Number(heads), size: Number(size) };

@@ -82,6 +82,16 @@ def test_one_plan_serves_declared_dynamic_sizes(web_device, tmp_path):
             session.run(None, feeds(65))
 
 
+def test_a_declared_range_of_one_size_is_a_number(device, tmp_path):
+    ranges = {"n": (5, 5), "batch": (1, 4)}
+    manifest = compile_bundle(small_model(), tmp_path / "b", shapes=[{"x": (2, 5, 8)}], dynamic=ranges)
+    assert (manifest.plans[0].shapes["x"], list(manifest.dynamic)) == (("batch", 5, 8), ["batch"])
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        assert session.run(["y"], feeds(5, batch=3))[0].shape == (3, 5, 8)
+        with pytest.raises(shaderloom.InputError, match="5"):
+            session.run(["y"], feeds(6))
+
+
 def test_weights_of_bundle_and_session_agree(web_device, tmp_path):
     """What the host makes for one and the device for the other: a product, a reduction, a layout, a transposition."""
     model = onnx.parser.parse_model(

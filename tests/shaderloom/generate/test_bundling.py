@@ -60,6 +60,14 @@ def test_draws_and_words_are_those_of_the_folder(bundled: Generator, generator: 
     assert (ours.tokens, ours.text) == (theirs.tokens, theirs.text)
 
 
+def test_a_length_of_one_capacity(folder: Path, tmp_path: Path, device: Any, tiny: TinyGguf):
+    """The range of the caches' rows has one size, which no plan has a symbol for."""
+    compile_generator(folder, tmp_path / "b", max_length=60, target="web-software")
+    ids = drawn(21, 1)
+    with Generator(tmp_path / "b", device=device) as generator:
+        assert greedy(generator, ids, 4) == until_end(tiny.greedy(ids, 4))
+
+
 def test_no_more_tokens_than_compiled_for(bundled: Generator, bundle: Path, device: Any):
     assert bundled.max_length == 520
     with pytest.raises(InputError, match="520"):
