@@ -176,6 +176,13 @@ def test_an_interrupted_load_goes_on(served: tuple[Page, Server], whole: int, mo
     assert server.sent[WEIGHTS] == (size - whole * CHUNK if server.ranges else size)
 
 
+def test_a_manifest_that_breaks_off_is_told(served: tuple[Page, Server]):
+    page, server = served
+    server.limits["/bundle/manifest.json"] = 100
+    server.ending.set()
+    assert re.match(r"bundle: 'manifest.json' breaks off after \d+ bytes: ", str(load(page, cache=False)))
+
+
 @pytest.mark.slow
 def test_a_load_goes_on_in_another_browser_process(browser: Chromium, bundle: Path, tmp_path: Path):
     """What is stored of an interrupted transfer outlives the browser; another port would be another origin."""

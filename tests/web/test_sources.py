@@ -91,6 +91,11 @@ def test_what_a_page_has_is_a_bundle(page: Page, source: str):
         ("return [await fetch('/bundle/manifest.json'), await fetch('/bundle/manifest.sha256')];", "among the files"),
         ("return Promise.all(['manifest.json', 'manifest.sha256', 'weights-00001.safetensors', 'moon'].map((name) => "
          "fetch(`/bundle/${name}`)));", "is not among the files"),
+        ("const broken = new Response(new ReadableStream({ pull: (to) => to.error('cut') })); "
+         "return [Object.defineProperty(broken, 'url', { value: 'http://x/100%/manifest.json' })];",
+         "bundle: 'http://x/100%/manifest.json' was not fetched: "),
+        ("const response = await fetch('/bundle/manifest.json'); await response.text(); return [response];",
+         "/bundle/manifest.json' was not fetched: "),
         ("return new Blob([]);", "no zip of stored, canonical entries: it is too short"),
         ("return new Blob([new Uint8Array(5000)]);", "no zip of stored, canonical entries: it has another end"),
         ("return new Blob([await (await fetch('/b.zip')).blob(), 'x']);", "it has another end"),

@@ -2,7 +2,7 @@
 
 /** @import { Opened, Source } from "./sources.js" */
 
-import { ShaderloomError } from "./errors.js";
+import { messageOf, ShaderloomError } from "./errors.js";
 
 /** Bytes of the records of a zip without their names, as docs/guide/bundles.md prescribes them. */
 const LOCAL = 30, CENTRAL = 46, END = 22;
@@ -27,7 +27,7 @@ export class Blobs {
   static async of(source) {
     if (source instanceof Blob) return new Blobs(await entriesOf(source));
     const paths = source.map((item) => item instanceof Response
-      ? decodeURIComponent(new URL(item.url || "manifest", "file:///").pathname)
+      ? new URL(item.url || "manifest", "file:///").pathname
       : item.webkitRelativePath || item.name);
     const [manifest] = paths.filter((path) => /(^|\/)manifest\.json$/.test(path)).sort((one, two) => one.length - two.length);
     if (manifest === undefined) throw new ShaderloomError("bundle", "none of the files is 'manifest.json'");
@@ -49,8 +49,10 @@ export class Blobs {
 
 /** Return the content of a response, which can be read once. @param {Response} response */
 function contentOf(response) {
-  const content = response.ok ? response.blob() : Promise.reject(
-    new ShaderloomError("bundle", `'${response.url}' was not fetched: status ${response.status}`));
+  const { ok, status, url } = response;
+  const content = (ok ? response.blob() : Promise.reject(`status ${status}`)).catch((error) => {
+    throw new ShaderloomError("bundle", `'${url}' was not fetched: ${messageOf(error)}`, { cause: error });
+  });
   content.catch(() => {}); // whoever opens the file is told
   return content;
 }
@@ -58,7 +60,9 @@ function contentOf(response) {
 /** Return the entries of a zip. @param {Blob} zip @returns {Promise<Map<string, Blob>>} */
 async function entriesOf(zip) {
   /** @param {number} begin @param {number} end */
-  const bytes = async (begin, end) => new Uint8Array(await zip.slice(begin, end).arrayBuffer());
+  const bytes = async (begin, end) => new Uint8Array(await zip.slice(begin, end).arrayBuffer().catch((error) => {
+    throw new ShaderloomError("bundle", `the file cannot be read: ${messageOf(error)}`, { cause: error });
+  }));
   /** @param {boolean} condition @param {string} what */
   const require = (condition, what) => {
     if (!condition) throw new ShaderloomError("bundle", `the file is no zip of stored, canonical entries: ${what}`);

@@ -79,7 +79,7 @@ export class Signature {
 }
 
 /** Return names as a text that is the same for any order of them. @param {string[]} names */
-export const nameSet = (names) => [...names].sort().join("\n");
+const nameSet = (names) => [...names].sort().join("\n");
 
 /** @param {PartialSymbols} symbols @returns {symbols is Symbols} */
 const isComplete = (symbols) => !Object.values(symbols).includes(undefined);

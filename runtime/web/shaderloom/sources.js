@@ -48,6 +48,13 @@ export class Folder {
   }
 }
 
+/** Return the piece of a file behind `length` bytes. @param {Reader} reader @param {string} name @param {number} length
+ *  @param {AbortSignal} [signal] @throws {ShaderloomError} "bundle" where the file breaks off */
+const readPiece = (reader, name, length, signal) => reader.read().catch((error) => {
+  signal?.throwIfAborted();
+  throw new ShaderloomError("bundle", `'${name}' breaks off after ${length} bytes: ${messageOf(error)}`, { cause: error });
+});
+
 /** Return all bytes of a file. @param {Source} source @param {string} name @param {number} most
  *  @param {AbortSignal} [signal] @throws {ShaderloomError} "bundle" for more than `most` bytes */
 export async function readAtMost(source, name, most, signal) {
@@ -56,7 +63,9 @@ export async function readAtMost(source, name, most, signal) {
   /** @type {Uint8Array<ArrayBuffer>[]} */
   const pieces = [];
   let length = 0;
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+  for (;;) {
+    const piece = await readPiece(reader, name, length, signal);
+    if (piece.done) break;
     length += piece.value.length;
     if (length > most) {
       reader.cancel().catch(() => {});
@@ -102,7 +111,7 @@ export class RangeReader {
    *  @throws {ShaderloomError} "bundle" for one that is longer */
   async requireEnd(size) {
     if (this.#position !== size || !this.#reader) return;
-    if (this.#rest.length || !(await this.#reader.read()).done) {
+    if (this.#rest.length || !(await readPiece(this.#reader, this.#name, size, this.#signal)).done) {
       throw new ShaderloomError("bundle", `'${this.#name}' is longer than ${size} bytes`);
     }
   }
@@ -125,11 +134,8 @@ export class RangeReader {
   /** Return the next bytes, at most `most`. @param {number} most */
   async #take(most) {
     while (!this.#rest.length) {
-      const { done, value } = await /** @type {Reader} */ (this.#reader).read().catch((error) => {
-        this.#signal?.throwIfAborted();
-        const reason = `breaks off after ${this.#position} bytes: ${messageOf(error)}`;
-        throw new ShaderloomError("bundle", `'${this.#name}' ${reason}`, { cause: error });
-      });
+      const reader = /** @type {Reader} */ (this.#reader);
+      const { done, value } = await readPiece(reader, this.#name, this.#position, this.#signal);
       if (done) throw new ShaderloomError("bundle", `'${this.#name}' ends after ${this.#position} bytes`);
       this.#rest = value;
     }
