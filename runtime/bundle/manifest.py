@@ -16,7 +16,7 @@ from ..plan.format import FORMAT
 from ..plan.record import record
 from ..plan.size_range import SizeRange
 from .format import canonical_json, own_feature, own_limit, plan_file, web_feature, web_limit
-from .manifest_relations import check_manifest
+from .manifest_relations import check_further, check_manifest
 from .program import ProgramRecord
 from .structure import read
 
@@ -148,10 +148,15 @@ class Manifest:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
-        """Read ``manifest.json``.  Raises :class:`ValueError` if it is not a manifest of this version."""
+    def from_bytes(cls, data: bytes, own: Manifest | None = None) -> Manifest:
+        """Read ``manifest.json``, or the manifest of a further model in the bundle with the manifest ``own``.
+
+        Raises :class:`ValueError` if it is not a manifest of this version.
+        """
         root = read(data, "manifest")
         check_manifest(root)
+        if own is not None:
+            check_further(root, own.content)
         return cls(
             producer=root["producer"],
             target=root["target"],

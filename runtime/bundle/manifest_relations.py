@@ -33,6 +33,14 @@ def check_manifest(manifest: Any) -> None:
     _check_weights(manifest)
 
 
+def check_further(manifest: Any, own: Any) -> None:
+    """Check that the files of a further model's manifest are those of the bundle's ``own``; raise :class:`Refusal`."""
+    for name in in_order(manifest["files"]):
+        record, listed = manifest["files"][name], own["files"].get(name)
+        if listed is None or any(record[field] != listed[field] for field in ("size", "sha256")):
+            raise Refusal("further file", f"is listed otherwise in '{MANIFEST}'", "files", name)
+
+
 def _unique(ports: Iterable[Any], field: str) -> None:
     names = [port["name"] for port in ports]
     if len(set(names)) != len(names):

@@ -15,7 +15,7 @@ from ..plan.plan import Plan, SourceRef
 from ..plan.record import record
 from . import plan as bundle_plan
 from .files import open_files
-from .format import MANIFEST, asset_file, model_file, plan_file, shader_file
+from .format import asset_file, model_file, plan_file, shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, SampleRecord
 from .plan_relations import check_plan
@@ -62,13 +62,9 @@ class Bundle:
         if name not in self._own.files:
             raise InputError(f"the bundle has no model '{model}'", hint=f"it has {', '.join(self.models) or 'none'}")
         try:
-            manifest = Manifest.from_bytes(self._checked.read(name))
+            return Manifest.from_bytes(self._checked.read(name), self._own)
         except ValueError as error:
             raise BundleError(f"'{name}': {error}") from None
-        for file, content in manifest.files.items():
-            if self._own.files.get(file) != content:
-                raise BundleError(f"'{name}' lists '{file}' otherwise than '{MANIFEST}'")
-        return manifest
 
     @property
     def models(self) -> list[str]:

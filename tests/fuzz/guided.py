@@ -65,14 +65,19 @@ def _json_target(part: str) -> Target:
 
 
 def _json_seeds(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return manifest and plan of a small bundle of each kind, and of those that are kept, findings included."""
+    """Return manifest and plan of a small bundle of each kind, of further models, and of what is kept, findings too."""
     from ..support.bundles import bundles_of_all_kinds
     from ..support.hostile import Seed
 
     fresh = folder / "bundles"
     paths = {path.name: path for path in fresh.iterdir()} if fresh.exists() else bundles_of_all_kinds(fresh)
     compiled = {name: asdict(Seed.of(path)) for name, path in paths.items()}
-    return {**compiled, **{f"kept-{path.stem}": json.loads(path.read_bytes()) for path in BUNDLES.glob("*.json")}}
+    further = {f"further-{name}": asdict(Seed.of(paths["further"], name)) for name in ("cache", "steps")}
+    return {
+        **compiled,
+        **further,
+        **{f"kept-{path.stem}": json.loads(path.read_bytes()) for path in BUNDLES.glob("*.json")},
+    }
 
 
 def _compact(content: Any) -> bytes:
@@ -96,13 +101,15 @@ def _both_readers(part: str, folder: Path) -> Attempt:
     from ..support.verdicts import JavaScript, python_verdict
 
     other: Any = JavaScript() if JavaScript.is_available() else None
-    manifests: dict[str, bytes] = {}
+    manifests: dict[str, tuple[bytes, Any]] = {}
 
     def attempt(data: bytes) -> None:
         if not manifests:  # not before: what compiles them is not to be instrumented
-            manifests.update((seed["plan"]["key"], _compact(seed["manifest"])) for seed in _json_seeds(folder).values())
+            for seed in _json_seeds(folder).values():
+                manifests[seed["plan"]["key"]] = _compact(seed["manifest"]), seed.get("own")
         key = next((key for key in manifests if key.encode() in data), min(manifests))
-        question = (data, None, key) if part == "manifest" else (manifests[key], data, key)
+        manifest, own = manifests[key]
+        question = (data, None, key, own) if part == "manifest" else (manifest, data, key, own)
         verdict = python_verdict(*question)
         if verdict.rule is None:
             manifest = Manifest.from_bytes(question[0])

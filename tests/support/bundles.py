@@ -195,6 +195,14 @@ def steps_bundle(path: Path, **options: Any) -> Path:
     return path
 
 
+def further_bundle(path: Path, **options: Any) -> Path:
+    """Compile the small model with two others of fixed sizes beside it: ``cache``, a plan, and ``steps``, a program."""
+    texts = {"cache": CACHE.replace("batch", "2"), "steps": STEPS.replace("n, 3]", "2, 3]")}
+    models = {name: onnx.parser.parse_model(text) for name, text in texts.items()}
+    compile_bundle(small_model(), path, shapes=[{"x": (2, 5, 8)}], models=models, **options)
+    return path
+
+
 #: A loop that ends by a sum of what it carries, and one with a count that is fed, whose rows are stacked
 LOOPS = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -332,11 +340,11 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
     with repeated calls, one with a state, one with a program, one with loops, one with loops that carry more and more,
-    and one with windows and weights in parts.
+    one with windows and weights in parts, and one with further models.
     """
     names = (
         *("small", "dynamic", "quantised", "half", "software", "recurrent", "cache"),
-        *("steps", "loops", "growing", "windows"),
+        *("steps", "loops", "growing", "windows", "further"),
     )
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
@@ -353,4 +361,5 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     growing_bundle(paths["growing"], as_zip=as_zip)
     limits = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
     compile_bundle(windows()[0], paths["windows"], limits=limits, as_zip=as_zip)
+    further_bundle(paths["further"], target="web-software", as_zip=as_zip)
     return paths

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaderloom.runtime.bundle.format import DIGEST, MANIFEST, plan_file
+from shaderloom.runtime.bundle.format import DIGEST, MANIFEST, model_file, plan_file
 from shaderloom.runtime.bundle.integrity import digest_line
 from shaderloom.runtime.bundle.program_relations import steps_of
 
@@ -27,18 +27,25 @@ WRONG: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class Seed:
-    """The JSON of a bundle's manifest and of one of its plans."""
+    """The JSON of a bundle's manifest and of one of its plans.
+
+    Those of a further model have its name, and the manifest of the bundle as ``own``.
+    """
 
     manifest: Any
     plan: Any
+    own: Any = None
+    model: str = ""
 
     @classmethod
-    def of(cls, folder: Path, number: int = 0) -> Seed:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+    def of(cls, folder: Path, model: str = "") -> Seed:
+        own = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads((folder / model_file(model)).read_bytes()) if model else own
         plans = [plan["key"] for plan in manifest["plans"]]
         for program in manifest.get("programs", ()):
             plans += [step["plan"] for step in steps_of(program["steps"]) if step["kind"] == "stage"]
-        return cls(manifest, json.loads((folder / plan_file(plans[number])).read_bytes()))
+        plan = json.loads((folder / plan_file(plans[0])).read_bytes())
+        return cls(manifest, plan, own, model) if model else cls(manifest, plan)
 
     @property
     def key(self) -> str:
@@ -58,13 +65,23 @@ class Seed:
         files, name = dict(bundle), plan_file(self.key)
         if plan != own_plan:
             files[name] = plan
-            content = _parsed(manifest)
-            if isinstance(content, dict) and isinstance(content.get("files"), dict):
-                content["files"][name] = file_record(plan)
-                manifest = json.dumps(content).encode()
+            manifest = _listing(manifest, name, plan)
+        if self.model and manifest != own_manifest:
+            further, own = model_file(self.model), json.dumps(self.own).encode()
+            files[further] = manifest
+            manifest = _listing(_listing(own, name, files[name]), further, manifest)
         if manifest != own_manifest:
             files |= {MANIFEST: manifest, DIGEST: digest_line(manifest)}
         return files
+
+
+def _listing(manifest: bytes, name: str, content: bytes) -> bytes:
+    """Return the manifest with the size and the hashes of a file, unless what it is has no place for them."""
+    root = _parsed(manifest)
+    if not isinstance(root, dict) or not isinstance(root.get("files"), dict):
+        return manifest
+    root["files"][name] = file_record(content)
+    return json.dumps(root).encode()
 
 
 def _parsed(text: bytes) -> Any:
@@ -588,8 +605,8 @@ def mutated(seed: Seed, generator: random.Random, *, programs: bool = False) -> 
     """
     made = copy.deepcopy(seed)
     for _ in range(generator.choice((1, 1, 1, 2, 4))):
-        is_program = programs and generator.random() < 2 / 3 and made.manifest.get("programs")
-        _mutate(made, generator, made.manifest["programs"] if is_program else None)
+        root = made.manifest.get("programs") if programs and generator.random() < 2 / 3 else None
+        _mutate(made, generator, root if isinstance(root, list) and root else None)
     manifest, plan = made.files()
     if generator.random() < 0.1:
         plan = _with_other_bytes(plan, generator)

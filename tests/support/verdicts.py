@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shaderloom.runtime.bundle.manifest_relations import check_manifest
+from shaderloom.runtime.bundle.manifest_relations import check_further, check_manifest
 from shaderloom.runtime.bundle.plan_relations import check_plan
 from shaderloom.runtime.bundle.structure import Refusal, read
 from shaderloom.runtime.device.wgsl_guard import MAX_INLINED, MAX_SCALARS, check, without_comments
@@ -28,12 +28,17 @@ class Verdict:
     path: tuple[str | int, ...] = ()
 
 
-def python_verdict(manifest: bytes, plan: bytes | None, key: str) -> Verdict:
-    """The verdict of the Python reader; an error of any other kind is one of the test."""
+def python_verdict(manifest: bytes, plan: bytes | None, key: str, own: Any = None) -> Verdict:
+    """The verdict of the Python reader; an error of any other kind is one of the test.
+
+    ``own`` is the bundle's manifest where ``manifest`` is that of a further model.
+    """
     file = "manifest"
     try:
         content = read(manifest, "manifest")
         check_manifest(content)
+        if own is not None:
+            check_further(content, own)
         if plan is not None:
             file = "plan"
             check_plan(read(plan, "plan"), content, key)
@@ -71,8 +76,14 @@ class JavaScript:
     def is_available() -> bool:
         return shutil.which("node") is not None
 
-    def verdict(self, manifest: bytes, plan: bytes | None, key: str) -> Verdict:
-        question: dict[str, Any] = {"manifest": base64.b64encode(manifest).decode(), "plan": None, "key": key}
+    def verdict(self, manifest: bytes, plan: bytes | None, key: str, own: Any = None) -> Verdict:
+        """Return what :func:`python_verdict` does, of the JavaScript reader."""
+        question: dict[str, Any] = {
+            "manifest": base64.b64encode(manifest).decode(),
+            "plan": None,
+            "key": key,
+            "own": own,
+        }
         if plan is not None:
             question["plan"] = base64.b64encode(plan).decode()
         answer = self._ask(question)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from shaderloom.serve.files import content_type, runner_resources
 from shaderloom.serve.site import Resource, Site
 
+from ..support.bundles import files_of
+from ..support.hostile import Seed, mutated
 from ..support.verdicts import Verdict
 from .chromium import Chromium, Page, PageError
 from .conftest import EMPTY
@@ -34,7 +40,7 @@ SCRIPT = """async (url) => {
   const told = { kind: "ran", text: "", rule: null, path: [] };
   let session;
   try {
-    session = await load(url, { device: state.device });
+    session = await load(url, { device: state.device, model: MODEL });
     await session.prepare();
     const signal = AbortSignal.timeout(1000 * SECONDS);
     await session.run(FEEDS, { signal }).catch((error) => {
@@ -81,12 +87,15 @@ class Outcome:
 class Attempts:
     """One page for all bundles, which are files by name; a new page takes the place of one that hangs or dies.
 
-    ``feeds`` are those of the runs, as JavaScript.
+    ``feeds`` are those of the runs, as JavaScript, of the further ``model`` where it is named.
     """
 
-    def __init__(self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]], feeds: str = SMALL_FEEDS) -> None:
+    def __init__(
+        self, browser: Chromium, bundles: Sequence[Mapping[str, bytes]], feeds: str = SMALL_FEEDS, model: str = ""
+    ) -> None:
         self._browser = browser
-        self._script = SCRIPT.replace("FEEDS", feeds).replace("SECONDS", str(PATIENT_RUN))
+        script = SCRIPT.replace("FEEDS", feeds).replace("SECONDS", str(PATIENT_RUN))
+        self._script = script.replace("MODEL", json.dumps(model) if model else "undefined")
         self._page: Page | None = None
         files = {f"/{number}/{name}": data for number, files in enumerate(bundles) for name, data in files.items()}
         contents = {id(data): Resource(content_type(path), lambda data=data: data) for path, data in files.items()}
@@ -116,3 +125,23 @@ class Attempts:
         if self._page is not None:
             self._page.__exit__()
             self._page = None
+
+
+def try_mutations(browser: Chromium, folder: Path, feeds: str, count: int, model: str = "") -> Counter[str]:
+    """Try a bundle and mutations of it with right digests, those of the programs that its manifest has first of all.
+
+    Each is a result, an error of the runner's own, or, where so much is left to do, the end that a signal asks for, and
+    the page and its device live through all.  Return how many had which kind of outcome.
+    """
+    seed, files = Seed.of(folder, model), files_of(folder)
+    bundles = [seed.sealed(files, *mutated(seed, random.Random(number), programs=True)) for number in range(count)]
+    kinds: Counter[str] = Counter()
+    with Attempts(browser, [files, *bundles], feeds, model) as attempts:
+        assert attempts.outcome(0).kind == "ran"
+        for number in range(1, len(bundles) + 1):
+            outcome = attempts.outcome(number)
+            assert outcome.kind in ("ran", "ended", "bundle", "device", "input"), (number, outcome)
+            assert not outcome.losses, (number, outcome)
+            kinds[outcome.kind] += 1
+        assert not attempts.restarts
+    return kinds

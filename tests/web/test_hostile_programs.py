@@ -5,20 +5,17 @@ Covers: runtime/web/shaderloom.
 
 from __future__ import annotations
 
-import random
 import re
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ..support import hostile_programs
-from ..support.bundles import copy_bundle, files_of, growing_bundle, loops_bundle, loops_feeds, steps_bundle
+from ..support.bundles import copy_bundle, growing_bundle, loops_bundle, loops_feeds, steps_bundle
 from ..support.effort import SOAK
-from ..support.hostile import Seed, mutated
 from ..support.hostile_programs import attacked
-from .attempts import Attempts
+from .attempts import try_mutations
 from .test_programs import TYPED, for_page
 
 #: Feeds of the models with programs, as JavaScript
@@ -108,24 +105,7 @@ def test_rows_are_refused_before_they_are_allocated(run):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FEEDS)
 def test_random_mutations_end(browser, tmp_path, name):
-    """Mutated programs with right digests, 200 of each kind: a result, an error of the runner's own, or, where so much
-    is left to do, the end that a signal asks for; the page and its device live through all.
-    """
-    bundle = {"steps": steps_bundle, "loops": loops_bundle, "growing": growing_bundle}[name](
-        tmp_path / "b", target="web-software"
-    )
-    seed, files = Seed.of(bundle), files_of(bundle)
-    bundles, number = [], 0
-    while len(bundles) < (2000 if SOAK else 200):
-        bundles.append(seed.sealed(files, *mutated(seed, random.Random(number), programs=True)))
-        number += 1
-    kinds: Counter[str] = Counter()
-    with Attempts(browser, [files, *bundles], FEEDS[name]) as attempts:
-        assert attempts.outcome(0).kind == "ran"
-        for number in range(1, len(bundles) + 1):
-            outcome = attempts.outcome(number)
-            assert outcome.kind in ("ran", "ended", "bundle", "device", "input"), (number, outcome)
-            assert not outcome.losses, (number, outcome)
-            kinds[outcome.kind] += 1
-        assert not attempts.restarts
+    """200 of each kind, most of them of programs."""
+    bundle = {"steps": steps_bundle, "loops": loops_bundle, "growing": growing_bundle}[name]
+    kinds = try_mutations(browser, bundle(tmp_path / "b", target="web-software"), FEEDS[name], 2000 if SOAK else 200)
     assert kinds["ran"] and kinds["bundle"] > 50, kinds

@@ -1,24 +1,25 @@
-// The verdicts of the JavaScript runner on manifests and plans: a JSON line {manifest, plan, key} with files in base64
-// on standard input, a line {rule, path} on standard output; the rule is null where all is well, and "foreign" for an
-// error of another kind; milliseconds are of processor time. For a line {wgsl} it is {excess}: by what a shader is beyond the guard's bounds, or "".
-// tests/support/verdicts.py asks.
+// The verdicts of the JavaScript runner on manifests and plans: a JSON line {manifest, plan, key, own} on standard input,
+// with files in base64 and, for a further model, the bundle's manifest; a line {rule, path} on standard output. The rule is
+// null where all is well, and "foreign" for an error of another kind; milliseconds are of processor time. For a line {wgsl}
+// it is {excess}: by what a shader is beyond the guard's bounds, or "". tests/support/verdicts.py asks.
 
 import { createInterface } from "node:readline";
 import { ShaderloomError } from "../../runtime/web/shaderloom/errors.js";
 import { requireBounded } from "../../runtime/web/shaderloom/expansion.js";
-import { checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
+import { checkFurther, checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
 import { checkPlan } from "../../runtime/web/shaderloom/plan_relations.js";
 import * as programs from "../../runtime/web/shaderloom/programs.js";
 import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";
 
 const bytes = (text) => new Uint8Array(Buffer.from(text, "base64"));
 
-function verdict({ manifest, plan, key }) {
+function verdict({ manifest, plan, key, own }) {
   let file = "manifest";
   try {
     const read = readJson(bytes(manifest), "manifest");
     const needed = read.programs?.length ? programs : undefined;
     checkManifest(read, needed);
+    if (own) checkFurther(read, own);
     if (plan === null) return { rule: null, path: [] };
     file = "plan";
     checkPlan(readJson(bytes(plan), "plan"), read, key, needed);

@@ -76,8 +76,10 @@ export class BundleFiles {
     }
   }
 
-  /** Return the bytes of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
-  async read(name) {
+  /** Return the bytes of a file, `most` at most. @param {string} name @param {number} [most]
+   *  @throws {ShaderloomError} as `stream` does, and "bundle" for a larger file */
+  async read(name, most = Infinity) {
+    if (this.manifest.files[name]?.size > most) throw new ShaderloomError("bundle", `'${name}' has more than ${most} bytes`);
     /** @type {Uint8Array<ArrayBuffer>[]} */
     const chunks = []; // memory for what has come, not for what the manifest says
     await this.stream(name, (chunk) => {

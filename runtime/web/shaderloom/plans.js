@@ -4,7 +4,6 @@
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
 
 import { readPlan } from "./checking.js";
-import { ShaderloomError } from "./errors.js";
 import { outputSources } from "./outputs.js";
 import { SCHEMA } from "./schema.js";
 
@@ -108,7 +107,6 @@ export class Plans {
   async #fetch({ key: own, software }) {
     const key = (this.#software && software) || own;
     const file = `plan-${key}.json`;
-    if (this.#files.manifest.files[file].size > SCHEMA.bytes.plan) throw new ShaderloomError("bundle", `'${file}' is too large`);
-    return readPlan(file, await this.#files.read(file), key, this.#files);
+    return readPlan(file, await this.#files.read(file, SCHEMA.bytes.plan), key, this.#files);
   }
 }

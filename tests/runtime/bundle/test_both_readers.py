@@ -53,8 +53,9 @@ needs_node = pytest.mark.skipif(not JavaScript.is_available(), reason="Node.js i
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory) -> list[Seed]:
-    compiled = [Seed.of(path) for path in bundles_of_all_kinds(tmp_path_factory.mktemp("seeds")).values()]
-    return [*compiled, *(kept_seed(name) for name in ("cache", "dynamic"))]
+    paths = bundles_of_all_kinds(tmp_path_factory.mktemp("seeds"))
+    further = [Seed.of(paths["further"], model) for model in ("cache", "steps")]
+    return [*map(Seed.of, paths.values()), *further, *(kept_seed(name) for name in ("cache", "dynamic"))]
 
 
 def kept_seed(name: str) -> Seed:
@@ -77,13 +78,13 @@ def _counted(manifest: bytes, plan: bytes, key: str) -> tuple[Verdict, int]:
 
 def test_bundles_are_accepted(seeds):
     for seed in seeds:
-        assert python_verdict(*seed.files(), seed.key) == Verdict(None)
+        assert python_verdict(*seed.files(), seed.key, seed.own) == Verdict(None)
 
 
 @needs_node
 def test_bundles_are_accepted_by_javascript(seeds, javascript):
     for seed in seeds:
-        assert javascript.verdict(*seed.files(), seed.key) == Verdict(None)
+        assert javascript.verdict(*seed.files(), seed.key, seed.own) == Verdict(None)
 
 
 @pytest.mark.parametrize("name", RELATIONS)
@@ -186,6 +187,27 @@ def test_programs_are_refused(request, kind, changes, has_plan):
             assert javascript.verdict(manifest, plan if has_plan else None, program.key) == verdict, name
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda files, name: files[name].update(size=files[name]["size"] + 1),
+        lambda files, name: files[name].update(sha256=["0" * 64]),
+        lambda files, name: files.update(other=files[name]),
+        lambda files, name: files.update({"shaders/constructor": files[name]}),
+    ],
+    ids=["size", "hash", "not there", "constructor"],
+)
+def test_files_of_further_models_are_those_of_the_bundle(request, seeds, change):
+    seed = next(seed for seed in seeds if seed.model)
+    name = plan_file(seed.key)
+    content, plan = seed.changed("manifest", lambda root: change(root["files"], name)).files()
+    verdict = python_verdict(content, plan, seed.key, seed.own)
+    assert (verdict.rule, verdict.path[1]) == ("further file", "files")
+    assert python_verdict(content, plan, seed.key).rule is None
+    if JavaScript.is_available():
+        assert request.getfixturevalue("javascript").verdict(content, plan, seed.key, seed.own) == verdict
+
+
 def test_values_of_one_side_are_not_those_of_the_other(program):
     """A name may stand for other values on the two sides of a branch, and for none behind one side alone."""
 
@@ -221,8 +243,8 @@ def test_random_mutations(seeds, javascript):
         generator = random.Random(number)
         seed = seeds[generator.randrange(len(seeds))]
         files = mutated(seed, generator)
-        verdict = python_verdict(*files, seed.key)
-        other = javascript.verdict(*files, seed.key)
+        verdict = python_verdict(*files, seed.key, seed.own)
+        other = javascript.verdict(*files, seed.key, seed.own)
         if "json" not in (verdict.rule, other.rule) or (verdict.rule is None) != (other.rule is None):
             assert other == verdict, number
         rules[verdict.rule] += 1
@@ -234,20 +256,22 @@ def test_random_mutations(seeds, javascript):
 @pytest.mark.fuzz
 @needs_node
 def test_twenty_thousand_mutations_are_refused_or_accepted(seeds):
-    """Bundles of all kinds, half of them with programs: no error of another kind, and none takes Node five seconds.
+    """Bundles of all kinds, a third of them programs and a third further models: no error of another kind, and none takes
+    Node five seconds.
 
     That is processor time, of which a manifest takes some milliseconds: a busy machine changes it little.
     """
     programs = [seed for seed in seeds if seed.manifest.get("programs")]
+    further = [seed for seed in seeds if seed.model]
     rules: Counter[str | None] = Counter()
     with JavaScript() as running:
         for number in range(20_000):
             generator = random.Random(number)
-            seed = generator.choice(programs if number % 2 else seeds)
-            rules[running.verdict(*mutated(seed, generator, programs=True), seed.key).rule] += 1
+            seed = generator.choice((seeds, programs, further)[number % 3])
+            rules[running.verdict(*mutated(seed, generator, programs=True), seed.key, seed.own).rule] += 1
             assert not rules["foreign"], number
         assert running.longest_milliseconds < 5000
-    assert rules[None] > 1000 and len(rules) > 30, rules
+    assert rules[None] > 1000 and rules["further file"] > 20 and len(rules) > 30, rules
 
 
 #: Texts on which parsers of JSON differ
