@@ -13,6 +13,9 @@ import sys
 
 from ..plan.errors import DeviceError
 
+FORKED = "this process was forked from one that had used the GPU"
+FORK_REMEDY = "start processes with multiprocessing's 'spawn'"
+
 #: the process that has used the GPU first
 _first_process = 0
 _forked = False
@@ -36,10 +39,7 @@ def is_forked() -> bool:
 def refuse_forked_process() -> None:
     """Raise :class:`DeviceError` in a child forked after its parent used a GPU: there every wait is for ever."""
     if _forked:
-        raise DeviceError(
-            "this process was forked from one that had used the GPU",
-            hint="start processes with multiprocessing's 'spawn'",
-        )
+        raise DeviceError(FORKED, hint=FORK_REMEDY)
 
 
 def _enter_child() -> None:

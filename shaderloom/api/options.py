@@ -22,7 +22,14 @@ from .real_onnxruntime import real_onnxruntime
 TUNING_SECONDS = 60.0
 
 
-class GraphOptimizationLevel(enum.IntEnum):
+class _NamedLevel(enum.IntEnum):
+    """Numbers with names, which are printed as onnxruntime prints them: ``ExecutionMode.ORT_PARALLEL``."""
+
+    __str__ = enum.Enum.__str__
+    __format__ = enum.Enum.__format__
+
+
+class GraphOptimizationLevel(_NamedLevel):
     """Optimisation level.
 
     ``ORT_DISABLE_ALL`` turns fusion, layouts and memory sharing off; all other levels are full optimisation.
@@ -35,14 +42,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(enum.IntEnum):
+class ExecutionMode(_NamedLevel):
     """Node execution order of onnxruntime as the cpu provider; a device runs one queue."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(enum.IntEnum):
+class ExecutionOrder(_NamedLevel):
     """Order of nodes in onnxruntime; here it has no effect, as the compiler orders kernels."""
 
     DEFAULT = 0
@@ -82,13 +89,13 @@ _INSTEAD = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SessionOptions:
     """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen``, ``logits``,
     ``activations`` and ``check_indices`` besides.
 
-    Setting an attribute that is no option raises :class:`AttributeError`, a value that an option cannot have
-    :class:`InputError`.
+    Setting an attribute that is no option raises :class:`AttributeError`, but in a class derived of this one; a value
+    that an option cannot have :class:`InputError`.
     """
 
     graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -125,7 +132,7 @@ class SessionOptions:
     _libraries: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _NAMES:
+        if name not in _NAMES and type(self) is SessionOptions:
             import difflib
 
             hint = difflib.get_close_matches(name, [option for option in _NAMES if not option.startswith("_")], 1)
@@ -174,19 +181,16 @@ class SessionOptions:
 
     # Queries of the session
 
-    @property
     def tuning_seconds(self) -> float:
-        """Seconds that tuning may take for each new shape of the inputs; 0 without tuning."""
+        """Return the seconds that tuning may take for each new shape of the inputs; 0 without tuning."""
         return TUNING_SECONDS if self.tune is True else float(self.tune)
 
-    @property
     def free_dimensions(self) -> Mapping[str, int]:
-        """Sizes that :meth:`add_free_dimension_override_by_name` has set, by name."""
+        """Return the sizes that :meth:`add_free_dimension_override_by_name` has set, by name."""
         return dict(self._dimensions)
 
-    @property
     def free_denotations(self) -> Mapping[str, int]:
-        """Sizes that :meth:`add_free_dimension_override_by_denotation` has set, by denotation."""
+        """Return the sizes that :meth:`add_free_dimension_override_by_denotation` has set, by denotation."""
         return dict(self._denotations)
 
     def compiler_options(self) -> dict[str, Any]:
@@ -301,7 +305,7 @@ def _size(size: int) -> int:
     return int(size)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RunOptions:
     """Options of one run.
 

@@ -8,6 +8,7 @@ from typing import Any
 from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..notices import notify
+from ..runtime.device.forking import FORK_REMEDY, FORKED, is_forked
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.ports import Feed
 from ..runtime.memory.tensor import Tensor
@@ -18,7 +19,7 @@ class ProviderChain:
     """The providers of one session, at least one.
 
     Nodes that wgpu refuses run on cpu as segments of its program, if the session has that provider; a model runs on cpu
-    as a whole where that comes first, or is the only one.
+    as a whole where that comes first, or is the only one, and in a forked child, which has no device.
     """
 
     def __init__(
@@ -40,6 +41,9 @@ class ProviderChain:
     def run(self, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Return outputs by name, from the first provider that supports the model for these inputs."""
         engine, cpu = self._engine, self._cpu
+        if cpu is not None and engine is not None and is_forked():
+            self._report(f"{FORKED}: the model runs on the cpu here [{FORK_REMEDY}]")
+            engine = None
         if engine is None or (cpu is not None and self._providers[0] == "cpu"):
             assert cpu is not None, "a provider was initialised"
             try:

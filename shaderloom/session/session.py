@@ -26,6 +26,7 @@ from ..model.model_file import locate
 from ..plans.describe import describe_plan
 from ..plans.placement import Placement
 from ..runtime.device.device import Device
+from ..runtime.device.forking import is_forked
 from ..runtime.device.opening import open_device, reopen_device
 from ..runtime.execution.attachment import check_locations
 from ..runtime.execution.ports import Feed
@@ -141,11 +142,11 @@ class InferenceSession(OrtSession):
                     caps=caps,
                     cache=cache,
                     options=compiler,
-                    dimensions=(settings.free_dimensions, settings.free_denotations),
+                    dimensions=(settings.free_dimensions(), settings.free_denotations()),
                     external_data_loader=external_data_loader,
                     progress=progress,
                     keep_refused=any(name == "cpu" for name, _ in wanted),
-                    tune=_tuning(settings.tuning_seconds),
+                    tune=_tuning(settings.tuning_seconds()),
                 )
                 source.begin(opening.wait_for_profile, lambda: opening.is_there)
                 opened = opening.result()
@@ -167,7 +168,7 @@ class InferenceSession(OrtSession):
         """Return the model's header; raise :class:`UnsupportedError` if no provider of the session can read a node."""
         if self._engine is None:
             assert self._cpu is not None, "one provider is ready"
-            return self._cpu.header(settings.free_dimensions, settings.free_denotations)
+            return self._cpu.header(settings.free_dimensions(), settings.free_denotations())
         header, model = self._engine.source.header, self._engine.model
         if header.refused and self._cpu is None and model is not None:
             refuse_foreign(model.imported)
@@ -389,8 +390,11 @@ class InferenceSession(OrtSession):
         self._async.close()
         self._chain.close()
 
-    def __reduce__(self) -> Any:
-        """Raise :class:`PicklingError`: a session belongs to a device and to its process."""
+    def __getstate__(self) -> Any:
+        """Raise :class:`PicklingError`: a session belongs to a device and to its process.
+
+        A derived class that opens the model again has a ``__getstate__`` of its own, and a ``__setstate__``.
+        """
         reason = "a session cannot be pickled, or sent to another process: it holds a device"
         raise PicklingError(reason, hint="send the model's path, and open a session there (docs/guide/production.md)")
 
@@ -446,11 +450,12 @@ class InferenceSession(OrtSession):
     def _run_checked(self, feeds: Mapping[str, Feed], targets: dict[str, Any]) -> dict[str, Any]:
         """Run on feeds that fit the model; return outputs by name, each in its target."""
         run = self._chain.run if self._trace is None else self._trace.timed(self._chain.run)
-        if self._checked:
+        checked = () if is_forked() else self._checked  # where the cpu checks them
+        if checked:
             targets[INDEX_RANGES] = "cpu"
         results = run(feeds, targets)
-        if self._checked:
-            check_ranges(self._checked, results[INDEX_RANGES])
+        if checked:
+            check_ranges(checked, results[INDEX_RANGES])
         if self._warns_of_software:
             self._warns_of_software = False
             warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=self._logits == "token")
