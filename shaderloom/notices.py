@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 
 from .log import NOTICES
 from .runtime.plan.errors import printable
@@ -20,6 +21,7 @@ class SoftwareAdapterWarning(ShaderloomWarning):
 _shown_once: set[str] = set()
 _lock = threading.Lock()
 _default_severity = 2
+_show: Callable[[str], None] | None = None
 
 #: Severities above this one (as in onnxruntime: 2 is a warning, 3 an error) are silent
 WARNING = 2
@@ -29,6 +31,12 @@ def set_default_severity(severity: int) -> None:
     """Set the severity of whatever sets none, for this process."""
     global _default_severity
     _default_severity = severity
+
+
+def show_by(show: Callable[[str], None]) -> None:
+    """Pass the text of notices to ``show``, in place of warnings, of which a program may make errors."""
+    global _show
+    _show = show
 
 
 def notify(
@@ -41,6 +49,7 @@ def notify(
 ) -> None:
     """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only.
 
+    Where :func:`show_by` was called, its function has the text, and no warning is issued.
     A negative severity stands for that of :func:`set_default_severity`.
     """
     if (_default_severity if severity < 0 else severity) > WARNING:
@@ -52,7 +61,10 @@ def notify(
             _shown_once.add(once)
     message = printable(message)  # it is printed by whatever shows warnings
     NOTICES.info("%s", message)
-    warnings.warn(message, category, stacklevel=stacklevel + 1)
+    if _show is not None:
+        _show(message)
+    else:
+        warnings.warn(message, category, stacklevel=stacklevel + 1)
 
 
 def forget() -> None:

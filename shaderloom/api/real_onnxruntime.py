@@ -55,6 +55,19 @@ def real_onnxruntime() -> Any:
         return module
 
 
+def import_beside(module: str) -> ModuleType:
+    """Return a module of the real package, such as ``quantization.quantize``, which sees that package alone.
+
+    Raises :class:`ImportError` where the package is not installed, or the module cannot be loaded.
+    """
+    real_onnxruntime()
+    with _lock:
+        folder = _folder()
+        if folder is not None:
+            _find_beside(folder)
+    return importlib.import_module(f"{ALIAS}.{module}")
+
+
 def move_aside() -> bool:
     """Give a real onnxruntime that is loaded the name :data:`ALIAS`, so that another can have its own; return whether
     one was loaded.
@@ -108,10 +121,14 @@ def _comes_first(folder: Path) -> bool:
     ]
 
 
-def _load_beside(folder: Path) -> None:
-    """Import the package in ``folder`` as :data:`ALIAS`."""
+def _find_beside(folder: Path) -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(folder))
+
+
+def _load_beside(folder: Path) -> None:
+    """Import the package in ``folder`` as :data:`ALIAS`."""
+    _find_beside(folder)
     importlib.import_module(ALIAS + _COLLECTION)
 
 

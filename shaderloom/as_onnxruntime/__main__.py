@@ -13,5 +13,8 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(USAGE, file=sys.stderr)
         sys.exit(2)
+    if sys.flags.ignore_environment:
+        print("shaderloom: python -E and -I ignore PYTHONPATH, by which a program finds this package", file=sys.stderr)
+        sys.exit(2)
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as for spawn
     start([sys.executable, *flags, *sys.argv[1:]])

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
+from ..api import real_onnxruntime
 from ..api.binding import IOBinding, OrtValue
 from ..api.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
 from ..api.providers import get_device
@@ -65,8 +66,10 @@ __all__ = [
 
 _PAGE = "docs/guide/onnxruntime-api.md lists what there is"
 
-#: Packages beside the runtime that a wheel of onnxruntime has
-_TOOLS = ("backend", "datasets", "quantization", "tools", "transformers")
+#: Packages beside the runtime that a wheel of onnxruntime has: they read and write files of models
+_TOOLS = ("datasets", "quantization", "tools", "transformers")
+#: ... and the one that runs models
+_BACKEND = "backend"
 
 
 class AbsentNameError(UnsupportedError, AttributeError):
@@ -78,7 +81,7 @@ class AbsentNameError(UnsupportedError, AttributeError):
 class AbsentModuleError(UnsupportedError, ModuleNotFoundError):
     """The program imports a tool of onnxruntime's that this package does not have."""
 
-    remedy = "run this program without shaderloom.as_onnxruntime: the tool belongs to the real onnxruntime"
+    remedy = "pip install onnxruntime: its tools serve beside this package"
 
 
 def absent(module: str, name: str) -> AttributeError:
@@ -89,21 +92,32 @@ def absent(module: str, name: str) -> AttributeError:
 
 
 class _ToolFinder(MetaPathFinder, Loader):
-    """Finds the tools of onnxruntime, to say on import that they are absent."""
+    """Finds the tools of onnxruntime: those of the real package, which see that package, where it is installed."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         package, _, module = name.partition(".")
-        return ModuleSpec(name, self) if package == "onnxruntime" and module in _TOOLS else None
+        is_tool = package == real_onnxruntime.NAME and module.partition(".")[0] in (*_TOOLS, _BACKEND)
+        return ModuleSpec(name, self) if is_tool else None
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Return None: Python makes the module."""
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module of the real package.  Raises :class:`AbsentModuleError` where there is none."""
+        reason = f"'{spec.name}' is not among the modules of onnxruntime that shaderloom has"
+        module = spec.name.partition(".")[2]
+        if module.partition(".")[0] == _BACKEND:
+            raise AbsentModuleError(reason, hint="shaderloom.backend has the interface of onnx's backends")
+        if not real_onnxruntime.is_installed():
+            raise AbsentModuleError(reason)
+        tool = real_onnxruntime.import_beside(module)
+        spec.loader_state = tool.__spec__
+        return tool
 
-    def exec_module(self, module: ModuleType) -> NoReturn:
-        """Raise :class:`AbsentModuleError`."""
-        raise AbsentModuleError(f"'{module.__name__}' is not among the modules of onnxruntime that shaderloom has")
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module, which has run, its own specification back."""
+        assert module.__spec__ is not None, "the import system has set that of find_spec"
+        module.__spec__ = module.__spec__.loader_state
 
 
-def refuse_tools() -> None:
-    """Let imports of onnxruntime's tools raise :class:`AbsentModuleError`."""
+def find_tools() -> None:
+    """Let imports of onnxruntime's tools give those of the real package, or raise :class:`AbsentModuleError`."""
     if not any(isinstance(finder, _ToolFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_ToolFinder())
+        sys.meta_path.insert(0, _ToolFinder())  # before the finder of files, which would load a module of a tool again

@@ -13,13 +13,14 @@ program counts only if the variable ``SHADERLOOM_PROVIDERS`` says so:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..api.providers import ALIASES
-from ..runtime.plan.errors import InputError, printable
+from ..runtime.plan.errors import InputError, ShaderloomError, printable
 
 VARIABLE = "SHADERLOOM_PROVIDERS"
 _DEFAULT = "wgpu,cpu"
@@ -75,12 +76,31 @@ def split_options(
 def report(asked: Sequence[str], got: Sequence[str]) -> None:
     """Say on standard error, once for each pair, what sessions that asked for some providers run on."""
     text = (
-        f"shaderloom: sessions that ask for {', '.join(asked) or 'no provider'} get {', then '.join(got)} "
+        f"sessions that ask for {', '.join(asked) or 'no provider'} get {', then '.join(got)} "
         f"[{VARIABLE} chooses: wgpu,cpu or wgpu or cpu or {_OF_PROGRAM}]"
     )
-    if text not in _reported and sys.stderr is not None:
+    if text not in _reported:
         _reported.add(text)
-        print(printable(text), file=sys.stderr, flush=True)
+        say(text)
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, where the program has one that is open."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
+            print(f"shaderloom: {printable(in_words_of_policy(text))}", file=sys.stderr, flush=True)
+
+
+def in_words_of_policy(text: str) -> str:
+    """Return a text with the variable in place of an argument ``providers``, which means nothing here."""
+    for names in (["wgpu", "cpu"], ["cpu"]):
+        text = text.replace(f"providers={names}", f"{VARIABLE}={','.join(names)}")
+    return text
+
+
+def reword(error: ShaderloomError) -> None:
+    """Put the hint of an error into the words of the policy."""
+    error.hint = in_words_of_policy(error.hint or error.remedy)
 
 
 def _meaning(name: str) -> str:

@@ -99,6 +99,106 @@ def test_a_program_prints_the_same(device, program):
     assert "ask for CUDAExecutionProvider, CPUExecutionProvider get wgpu (" in result.stderr
 
 
+#: Beside the interface programs pickle, derive, read private names, make errors of warnings, and close streams
+HABITS = """
+import copy, functools, pickle, sys, warnings
+warnings.simplefilter("error")
+import numpy as np
+import onnxruntime as ort
+from onnxruntime.quantization import QuantType, quantize_dynamic
+import onnxruntime.quantization.quant_utils
+
+model, double, folder = sys.argv[1:4]
+x = {"x": np.arange(6, dtype=np.float32).reshape(2, 3) - 2}
+
+class PickableSession(ort.InferenceSession):
+    def __init__(self, path, **options):
+        super().__init__(path, **options)
+        self.path = path
+    def __getstate__(self):
+        return {"path": self.path}
+    def __setstate__(self, state):
+        self.__init__(state["path"], providers=["CPUExecutionProvider"])
+
+class Options(ort.SessionOptions):
+    pass
+
+session = PickableSession(model, providers=["CPUExecutionProvider"])
+for other in (pickle.loads(pickle.dumps(session)), copy.copy(session), copy.deepcopy(session)):
+    print(type(other).__name__, other.run(["z"], x)[0].tolist())
+plain = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+try:
+    pickle.dumps(plain)
+except TypeError:
+    print("no pickle")
+options = Options()
+options.batch = 2
+level, mode = options.graph_optimization_level, options.execution_mode
+print(options.batch, level, f"{mode}", int(level), repr(level), len({options, ort.SessionOptions()}))
+print(plain._model_path == model, plain._model_bytes, [port.name for port in plain._inputs_meta + plain._outputs_meta])
+print(type(plain), plain._model_meta.graph_name, plain._sess_options.intra_op_num_threads)
+print(ort.InferenceSession(double, providers=["CPUExecutionProvider"]).run(None, {"x": np.array([-1.0, 1e300])}))
+warnings.simplefilter("default")
+quantize_dynamic(sys.argv[4], folder + "/quantized.onnx", weight_type=QuantType.QUInt8)
+(y,) = ort.InferenceSession(folder + "/quantized.onnx").run(None, x)
+print(y.round(2).tolist(), QuantType is onnxruntime.quantization.quant_utils.QuantType)
+sys.stderr.close()
+print(functools.lru_cache(ort.InferenceSession)(model).run(None, x))
+"""
+
+
+@pytest.mark.slow
+def test_habits_of_programs(device, program, tmp_path):
+    product = HEAD + "(float[n, 3] x) => (float[n, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }"
+    onnx.save(onnx.parser.parse_model(product), tmp_path / "product.onnx")
+    (tmp_path / "habits.py").write_text(HABITS)
+    command = [str(tmp_path / "habits.py"), *program[1:3], str(tmp_path), str(tmp_path / "product.onnx")]
+    expected = execute(*command)
+    assert expected.returncode == 0, expected.stderr
+    result = execute("-m", "shaderloom.as_onnxruntime", *command)
+    assert (result.returncode, result.stdout) == (0, expected.stdout), result.stderr
+    assert "shaderloom: provider 'wgpu' cannot run 1 node" in result.stderr, "a line, where a warning is an error"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.slow
+def test_forked_children_run_on_the_cpu(device, program, tmp_path):
+    (tmp_path / "parent.py").write_text(
+        "import multiprocessing, sys, numpy as np, onnxruntime\n"
+        "options = onnxruntime.SessionOptions()\n"
+        "options.intra_op_num_threads = 1\n"
+        "session = onnxruntime.InferenceSession(sys.argv[1], options, ['CPUExecutionProvider'])\n"
+        "def run(value): return session.run(['z'], {'x': np.full((1, 3), value, np.float32)})[0].tolist()\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "    print(run(1), pool.map(run, [2, 3]), run(4))\n"
+    )
+    command = [str(tmp_path / "parent.py"), program[1]]
+    expected = execute(*command)
+    result = execute("-m", "shaderloom.as_onnxruntime", *command)
+    assert (result.returncode, result.stdout) == (0, expected.stdout), result.stderr
+    assert result.stderr.count("the model runs on the cpu here [start processes with multiprocessing's 'spawn']") == 1
+
+
+@pytest.mark.slow
+def test_hints_are_in_the_words_of_the_mode(device, program):
+    code = "import numpy as np, onnxruntime\n"
+    code += f"onnxruntime.InferenceSession({program[2]!r}).run(None, {{'x': np.zeros(1)}})"
+    result = execute("-m", "shaderloom.as_onnxruntime", "-c", code, SHADERLOOM_PROVIDERS="wgpu")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].endswith("SHADERLOOM_PROVIDERS=wgpu,cpu leaves what reads it to the cpu]")
+
+
+def test_flags_that_hide_the_package_are_refused(program):
+    result = execute(
+        "-E",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv = ['x', 'p.py']; import runpy; "
+        "runpy.run_module('shaderloom.as_onnxruntime', run_name='__main__')",
+    )
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert result.stderr == "shaderloom: python -E and -I ignore PYTHONPATH, by which a program finds this package\n"
+
+
 RUN_ON_CPU = """
 import numpy as np
 session = {session}({model!r}, providers=["CPUExecutionProvider"])
@@ -168,8 +268,11 @@ def test_processes_of_a_program_have_it_too(tmp_path):
 
 ABSENT = """
 import importlib.util, onnxruntime
+from shaderloom.api import real_onnxruntime
+real_onnxruntime.is_installed = lambda: False
 for statement in ("import onnxruntime.tools", "from onnxruntime import quantization", "onnxruntime.SparseTensor",
-                  "from onnxruntime import SparseTensor", "import onnxruntime.training"):
+                  "from onnxruntime import SparseTensor", "import onnxruntime.training",
+                  "import onnxruntime.backend"):
     try:
         exec(statement)
     except Exception as error:
@@ -181,8 +284,10 @@ print(importlib.util.find_spec("onnxruntime").name, hasattr(onnxruntime, "Sparse
 def test_what_is_absent_says_so():
     result = execute("-c", ABSENT, PYTHONPATH=environment()["PYTHONPATH"] + os.pathsep + str(ROOT))
     assert result.returncode == 0, result.stderr
-    tools, quantization, name, imported, training, last = result.stdout.splitlines()
+    tools, quantization, name, imported, training, backend, last = result.stdout.splitlines()
     assert tools.startswith("AbsentModuleError True support: 'onnxruntime.tools' is not among the modules")
+    assert tools.endswith("[pip install onnxruntime: its tools serve beside this package]")
+    assert backend.endswith("[shaderloom.backend has the interface of onnx's backends]")
     assert quantization.startswith("AbsentModuleError True support: 'onnxruntime.quantization'")
     assert name.startswith("AbsentNameError True support: 'onnxruntime.SparseTensor' is not among the names")
     assert imported.startswith("ImportError True cannot import name 'SparseTensor'")

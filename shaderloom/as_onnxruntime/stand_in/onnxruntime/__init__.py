@@ -10,9 +10,12 @@ if importlib.util.find_spec("shaderloom") is None:  # an interpreter that has th
     sys.path.append(str(Path(__file__).resolve().parents[4]))
 
 from shaderloom.as_onnxruntime.names import *  # noqa: F403
-from shaderloom.as_onnxruntime.names import absent, get_version_string, refuse_tools
+from shaderloom.as_onnxruntime.names import absent, find_tools, get_version_string
+from shaderloom.as_onnxruntime.policy import say
+from shaderloom.notices import show_by
 
-refuse_tools()
+find_tools()
+show_by(say)
 
 from . import capi as capi  # noqa: E402
 
