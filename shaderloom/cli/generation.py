@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,13 +83,12 @@ class SamplingOptions(OptionGroup):
         return {**chosen, "stop": self.stop or (), "prompt_lookup_num_tokens": self.prompt_lookup}
 
 
-@contextmanager
-def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False) -> Iterator[Generator]:
+def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False) -> Generator:
     """Open a generator; its compilation is shown on a terminal."""
     from ..generate.generator import Generator
 
     with progress(quiet=quiet) as report:
-        generator = Generator(
+        return Generator(
             folder,
             device=options.device,
             max_length=options.max_length,
@@ -98,8 +96,6 @@ def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False)
             cache=options.cache,
             progress=report,
         )
-    with generator:
-        yield generator
 
 
 def print_pieces(pieces: Iterable[str], show: Callable[..., None] = echo) -> None:

@@ -81,9 +81,8 @@ def _serve_openai(path: Path, port: int, options: ServingOptions, opening: Folde
     from ..server.openai.routes import OpenAiApi
 
     limits, name = options.limits("4MiB"), options.name or path.absolute().name
-    with open_generator(path, opening) as generator:
-        model = TextModel(generator, slots=options.slots, queue=options.queue)
-        _run(OpenAiApi(model, name, limits), limits, options, port, f"{name} is at", "/v1")
+    model = TextModel(lambda: open_generator(path, opening), slots=options.slots, queue=options.queue)
+    _run(OpenAiApi(model, name, limits), limits, options, port, f"{name} is at", "/v1")
 
 
 def _serve_kserve(path: Path, port: int, options: ServingOptions, opening: FolderOptions) -> None:

@@ -154,6 +154,11 @@ class Generator:
         return self._shared.decoder.session.device.name
 
     @property
+    def is_device_lost(self) -> bool:
+        """Whether the device is gone: every call raises :class:`DeviceLost` then; open another generator."""
+        return self._shared.decoder.session.device.check_lost()
+
+    @property
     def device_bytes(self) -> int:
         """Bytes of device memory: weights, plans and this generator's cache."""
         models = sum(session.device_bytes for session in self._shared.decoder.sessions)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..runtime.plan.errors import (
     ClosedError,
     DeviceError,
+    DeviceLost,
     InputError,
     InternalError,
     ShaderloomError,
@@ -43,6 +44,8 @@ def as_request_error(error: Exception, *, field: str | None = None) -> RequestEr
         return RequestError(400, f"{error.reason} [{error.hint}]" if error.hint else error.reason, field=field)
     if isinstance(error, ClosedError):
         return RequestError(503, error.reason, code="unavailable")
+    if isinstance(error, DeviceLost):
+        return RequestError(503, "the device was lost; ask again when the server is ready", code="device_lost")
     if isinstance(error, DeviceError):
         return RequestError(503, "the device failed", code="device_failed")
     if isinstance(error, ShaderloomError) and not isinstance(error, InternalError):

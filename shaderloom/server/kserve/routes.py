@@ -24,6 +24,8 @@ from .tensors import described, objects, read_tensor, write_tensor, wrong
 #: The header that says where bytes begin behind the JSON
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _VERSION = "1"
+#: The status by which the protocol says no to whether something is ready
+_NOT_READY = 400
 
 
 class KServeApi:
@@ -44,16 +46,16 @@ class KServeApi:
         return [
             Route("/v2", self._server),
             Route("/v2/health/live", self._live),
-            Route("/v2/health/ready", self._live),
+            Route("/v2/health/ready", self._server_ready),
             *(Route(path, self._metadata) for path in versions),
-            *(Route(f"{path}/ready", self._ready) for path in versions),
+            *(Route(f"{path}/ready", self._model_ready) for path in versions),
             *(Route(f"{path}/infer", self._infer, methods=["POST"]) for path in versions),
         ]
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are answered."""
-        return True
+        """Whether requests are answered: not while the model has no device."""
+        return self._model.is_ready
 
     def error_body(self, error: RequestError) -> dict[str, Any]:
         return {"error": error.message}
@@ -72,9 +74,13 @@ class KServeApi:
     async def _live(self, _: Request) -> Response:
         return JSONResponse({})
 
-    async def _ready(self, request: Request) -> Response:
+    async def _server_ready(self, _: Request) -> Response:
+        return JSONResponse({}, 200 if self.is_ready else _NOT_READY)
+
+    async def _model_ready(self, request: Request) -> Response:
         self._check_name(request)
-        return JSONResponse({"name": self._name, "ready": True})
+        is_ready = self.is_ready
+        return JSONResponse({"name": self._name, "ready": is_ready}, 200 if is_ready else _NOT_READY)
 
     async def _metadata(self, request: Request) -> Response:
         self._check_name(request)

@@ -14,8 +14,9 @@ import numpy as np
 from ...batching.batched_session import BatchedSession
 from ...bundles.session import load_bundle
 from ...runtime.bundle.files import is_bundle
-from ...runtime.plan.errors import LimitError, UnsupportedError
+from ...runtime.plan.errors import DeviceLost, LimitError, UnsupportedError
 from ...session.session import InferenceSession
+from ..recovery import Recovery
 
 Outputs = list[np.ndarray]
 
@@ -66,6 +67,7 @@ class ServedSession:
         self.session: InferenceSession = (
             load_bundle(path, device=device) if in_bundle else InferenceSession(path, device=device, cache=cache)
         )
+        self._recovery = Recovery(self._is_lost, self.session.recover)
         self._in_turn = _InTurn(self.session, queue)
         self._joined: BatchedSession | None = None
         if not in_bundle:  # which does not have what rows are proven independent by
@@ -77,12 +79,29 @@ class ServedSession:
         return self._joined is not None
 
     @property
+    def is_ready(self) -> bool:
+        """Whether requests are answered: not when the device is lost, until there is another one."""
+        return self._recovery.check()
+
+    @property
     def waiting(self) -> int:
         """The number of requests that wait."""
         return self._in_turn.waiting + (0 if self._joined is None else self._joined.waiting)
 
     def submit(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> Future[Outputs]:
         """Queue a request.  Raises :class:`LimitError` where too many wait; other errors are those of the future."""
+        future = self._submit(feeds, names)
+        future.add_done_callback(self._watch)
+        return future
+
+    def _is_lost(self) -> bool:
+        return "wgpu" in self.session.get_providers() and self.session.device.check_lost()
+
+    def _watch(self, run: Future[Outputs]) -> None:
+        if not run.cancelled() and isinstance(run.exception(), DeviceLost):
+            self._recovery.check()
+
+    def _submit(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> Future[Outputs]:
         if self._joined is not None:
             future = self._joined.submit(feeds, names)
             if not (future.done() and isinstance(future.exception(), UnsupportedError)):
@@ -95,4 +114,5 @@ class ServedSession:
         if self._joined is not None:
             self._joined.close()
         self._in_turn.close()
+        self._recovery.wait()
         self.session.close()

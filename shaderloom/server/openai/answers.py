@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from queue import Full
 from typing import Any
 
 from ...generate.generator import Generator
 from ...generate.scheduler import Scheduler, TextRequest
-from ...runtime.plan.errors import ClosedError, ShaderloomError
+from ...runtime.plan.errors import ClosedError, DeviceLost, ShaderloomError
 from ..errors import RequestError
+from ..recovery import Recovery
 from .parameters import TextParameters
 
 
@@ -66,21 +67,42 @@ class Answers:
 
 
 class TextModel:
-    """A model that answers many at once."""
+    """A model that answers many at once.  When its device is lost it is opened again."""
 
-    def __init__(self, generator: Generator, *, slots: int, queue: int) -> None:
-        """Take over the generator.  Raises :class:`UnsupportedError` for one that cannot answer many."""
-        self.generator = generator
-        self.scheduler = generator.scheduler(slots=slots, queue=queue)
-        self._slots = slots
+    def __init__(self, open_generator: Callable[[], Generator], *, slots: int, queue: int) -> None:
+        """Open the generator.  Raises :class:`UnsupportedError` for one that cannot answer many."""
+        self._open = open_generator
+        self._slots, self._queue = slots, queue
         self._encoding = threading.Lock()  # the tokenizer and the process of the template are for one thread
+        self._start()
+        self._recovery = Recovery(lambda: self.generator.is_device_lost, self._restart)
+
+    def _start(self) -> None:
+        self.generator = self._open()
+        try:
+            self.scheduler = self.generator.scheduler(slots=self._slots, queue=self._queue)
+        except BaseException:
+            self.generator.close()
+            raise
+
+    def _restart(self) -> None:
+        self.scheduler.close()
+        self.generator.close()
+        self._start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are answered: not when the device is lost, until the model is opened again."""
+        return self._recovery.check() and self.scheduler.is_running
 
     async def answers(self, parameters: TextParameters, field: str) -> Answers:
         """Queue the prompts of a client.
 
         Raises :class:`RequestError` with status 400 for a prompt that is wrong or too long, and 429 if the queue is
-        full; neither costs the device anything.
+        full; neither costs the device anything.  Raises :class:`DeviceLost` until the model is opened again.
         """
+        if not self._recovery.check():
+            raise DeviceLost("the device of the model was lost")
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def changed() -> None:
@@ -131,5 +153,6 @@ class TextModel:
 
     def close(self) -> None:
         """End what runs, and free the model."""
+        self._recovery.wait()
         self.scheduler.close()
         self.generator.close()

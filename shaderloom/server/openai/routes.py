@@ -44,7 +44,7 @@ class OpenAiApi:
     @property
     def is_ready(self) -> bool:
         """Whether requests are answered: not when the device is lost."""
-        return self._model.scheduler.is_running
+        return self._model.is_ready
 
     def error_body(self, error: RequestError) -> dict[str, Any]:
         return error_body(error)

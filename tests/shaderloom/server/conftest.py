@@ -22,7 +22,7 @@ LIMITS = ServerLimits(body=1 << 16, key="secret")
 @pytest.fixture(scope="package")
 def model(folder: Path, device: Any) -> TextModel:
     """The decoder, which answers the server's requests; close the server alone."""
-    return TextModel(Generator(folder, device=device), slots=SLOTS, queue=QUEUE)
+    return TextModel(lambda: Generator(folder, device=device), slots=SLOTS, queue=QUEUE)
 
 
 @pytest.fixture(scope="package")

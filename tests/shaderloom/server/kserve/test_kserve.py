@@ -6,6 +6,7 @@ Covers: shaderloom/server/kserve.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +19,14 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
+from shaderloom.execution.engine import WgpuEngine
 from shaderloom.server.errors import RequestError
 from shaderloom.server.kserve.routes import HEADER_LENGTH, KServeApi
 from shaderloom.server.kserve.served_session import ServedSession
 from shaderloom.server.kserve.tensors import write_tensor
 from shaderloom.server.limits import ServerLimits
 from shaderloom.server.running import ApiServer
+from shaderloom.session.session import InferenceSession
 
 from ....support.bundles import small_bundle
 from ....support.patience import PATIENCE
@@ -39,6 +42,10 @@ g (float[batch, 3] x, int64[batch, 3] add) => (float[batch, 3] y, bool[batch, 3]
 #: Rows that depend on each other
 MIXED = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[batch, 3] x) => (float[batch, 3] y) { y = CumSum(x, axis) }"""
+
+TEXTS = {"joined": MODEL, "mixed": MIXED}
+NUMBERS = {"name": "x", "datatype": "FP32", "data": [1] * 8}
+LOST = (503, {"error": "the device was lost; ask again when the server is ready"})
 
 
 def saved(folder: Path, text: str) -> Path:
@@ -191,6 +198,64 @@ def test_many_clients(served: ApiServer):
     ask_together(served, 2)
     numbers = httpx.get(f"{served.url}/metrics").text
     assert "\nshaderloom_waiting_requests 0.0\n" in numbers
+
+
+@pytest.mark.parametrize("kind", ["joined", "mixed", "bundle"])
+def test_a_lost_device_is_replaced(kind: str, tmp_path: Path, device: Any, monkeypatch: pytest.MonkeyPatch):
+    """Requests on it get an error that says so, and nothing is ready until the session has another device."""
+    may_go, begun, lost = threading.Event(), threading.Event(), threading.Event()
+    recover, run = InferenceSession.recover, WgpuEngine.run
+
+    def late(session: InferenceSession) -> None:
+        assert may_go.wait(PATIENCE)
+        recover(session)
+
+    def held(engine: WgpuEngine, *arguments: Any) -> Any:
+        begun.set()
+        assert lost.wait(PATIENCE)
+        return run(engine, *arguments)
+
+    monkeypatch.setattr(InferenceSession, "recover", late)
+    doomed = device.sibling()
+    doomed.own = True  # as one that a session opens by its name, which others would share
+    path = small_bundle(tmp_path / "b.shaderbundle", 5) if kind == "bundle" else saved(tmp_path, TEXTS[kind])
+    request = {"inputs": [NUMBERS | {"shape": [2, 5, 8], "data": [1] * 80}, NUMBERS | {"name": "bias", "shape": [8]}]}
+    request = request if kind == "bundle" else {"inputs": body()["inputs"][: 1 + (kind == "joined")]}
+    with serve(path, doomed) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+
+        def infer() -> httpx.Response:
+            return client.post("/v2/models/small/infer", json=request)
+
+        first = infer()
+        assert first.status_code == 200, first.text
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(WgpuEngine, "run", held)
+            in_flight = pool.submit(infer)
+            assert begun.wait(PATIENCE)
+            doomed.gpu.destroy()
+            lost.set()
+            assert (in_flight.result(PATIENCE).status_code, in_flight.result().json()) == LOST
+        for path in ("/v2/health/ready", "/v2/models/small/ready", "/v2/models/small/versions/1/ready"):
+            assert client.get(path).status_code == 400
+        assert not client.get("/v2/models/small/ready").json()["ready"]
+        assert client.get("/health").status_code == 503
+        assert client.get("/v2/health/live").status_code == 200
+        assert (infer().status_code, infer().json()) == LOST
+        may_go.set()
+        while client.get("/v2/health/ready").status_code != 200:
+            pass
+        assert client.get("/v2/models/small/ready").json() == {"name": "small", "ready": True}
+        assert infer().json()["outputs"] == first.json()["outputs"]
+
+
+def test_a_device_of_the_caller_is_not_replaced(tmp_path: Path, device: Any, caplog: pytest.LogCaptureFixture):
+    doomed = device.sibling()
+    model = ServedSession(saved(tmp_path, MODEL), device=doomed, cache=False, rows=8, queue=2)
+    assert model.is_ready
+    doomed.gpu.destroy()
+    assert not model.is_ready
+    model.close()
+    assert "made by the caller" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["mixed", "bundle"])

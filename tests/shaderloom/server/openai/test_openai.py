@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ import pytest
 from shaderloom.generate.generator import Generator
 from shaderloom.generate.scheduler import Scheduler
 from shaderloom.server.openai.answers import TextModel
+from shaderloom.server.openai.routes import OpenAiApi
 from shaderloom.server.running import ApiServer
 
 from ....support.held_steps import held_steps
@@ -237,3 +239,41 @@ def test_events_have_one_line_each(served: ApiServer):
     assert events[-2:] == ["data: [DONE]", ""]
     for event in events[:-2]:
         assert json.loads(event.removeprefix("data: "))["object"] == "chat.completion.chunk"
+
+
+def test_a_model_whose_device_is_lost_is_opened_again(folder: Path, device: Any):
+    """In-flight answers end with an error that says so; nothing is ready until the model has another device."""
+    doomed, may_go = device.sibling(), threading.Event()
+    opened = []
+
+    def open_generator() -> Generator:
+        opened.append(doomed if not opened else device)
+        if len(opened) > 1:
+            assert may_go.wait(PATIENCE)
+        return Generator(folder, device=opened[-1])
+
+    model = TextModel(open_generator, slots=SLOTS, queue=QUEUE)
+    headers = {"Authorization": f"Bearer {LIMITS.key}"}
+    request = {"model": "tiny", "messages": MESSAGES, "max_tokens": 4, "temperature": 0}
+    with (
+        ApiServer(OpenAiApi(model, "tiny", LIMITS), LIMITS) as server,
+        httpx.Client(base_url=server.url, headers=headers, timeout=PATIENCE) as client,
+    ):
+
+        def ask() -> httpx.Response:
+            return client.post("/v1/chat/completions", json=request)
+
+        first = ask().json()["choices"]
+        assert client.get("/health").status_code == 200
+        with ThreadPoolExecutor(1) as pool, held_steps() as begun:
+            in_flight = pool.submit(ask)
+            assert begun.wait(PATIENCE)
+            doomed.gpu.destroy()
+            assert client.get("/health").status_code == 503  # though no step has failed
+        for answer in (in_flight.result(PATIENCE), ask()):
+            assert answer.status_code == 503
+            assert answer.json()["error"]["code"] == "device_lost"
+        may_go.set()
+        while client.get("/health").status_code != 200:
+            pass
+        assert ask().json()["choices"] == first
