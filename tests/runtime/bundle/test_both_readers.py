@@ -256,10 +256,10 @@ def test_random_mutations(seeds, javascript):
 @pytest.mark.fuzz
 @needs_node
 def test_twenty_thousand_mutations_are_refused_or_accepted(seeds):
-    """Bundles of all kinds, a third of them programs and a third further models: no error of another kind, and none takes
-    Node five seconds.
+    """Bundles of all kinds, a third of them programs and a third further models: no error of another kind.
 
-    That is processor time, of which a manifest takes some milliseconds: a busy machine changes it little.
+    None takes Node five seconds of processor time, of which a manifest takes some milliseconds: a busy machine changes it
+    little.
     """
     programs = [seed for seed in seeds if seed.manifest.get("programs")]
     further = [seed for seed in seeds if seed.model]
