@@ -157,6 +157,8 @@ class OpDef:
     reads_word: Callable[[Node], bool] = lambda node: False
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
+    #: those among them whose integers may be negative
+    negative_inputs: tuple[int, ...] = ()
     #: whether the result depends on the element type of an operand, and not on its numbers alone
     by_type: bool = False
     #: operands that hold indices of elements of others

@@ -13,7 +13,7 @@ from ..plan.record import record
 from .format import plan_file
 from .ranges import Bounds
 from .shape_relations import Path, byte_bounds, check_range, check_shapes, size_bounds
-from .structure import Refusal, in_order, schema
+from .structure import LARGEST, Refusal, in_order, schema
 
 #: Element types of integers that a run may read
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
@@ -80,7 +80,14 @@ def stage_uses(manifest: Any, key: str) -> Iterator[PlanUse]:
                 sizes: dict[str, PortType] = {port: ("uint8", [symbol, 0]) for port, symbol in step["sizes"].items()}
                 inputs = {name: types[name] for name in step["inputs"]}
                 outputs = {port["name"]: (port["dtype"], port["shape"]) for port in step["outputs"]}
-                yield PlanUse({**inputs, **sizes}, outputs, {**manifest["dynamic"], **program["ranges"]})
+                ranges = {name: _sizes(each) for name, each in program["ranges"].items()}
+                yield PlanUse({**inputs, **sizes}, outputs, {**manifest["dynamic"], **ranges})
+
+
+def _sizes(integers: Any) -> Any:
+    """Return the range of the sizes of a symbol that stands for integers: without what is below 0."""
+    below = min(integers["low"], 0)
+    return {**integers, "low": integers["low"] - below, "high": integers["high"] - below}
 
 
 def _input_types(manifest: Any, program: Any) -> dict[str, PortType]:
@@ -184,7 +191,7 @@ class _ProgramCheck:
             elif step["kind"] == "read":
                 self._require_read(step["value"], len(step["symbols"]), _INTEGERS, (*place, "value"))
                 for at, symbol in enumerate(step["symbols"]):
-                    self._read_symbol(symbol, (*place, "symbols", at))
+                    self._define_symbol(symbol, (*place, "symbols", at), least=-LARGEST)
             elif step["kind"] == "alias":
                 self._require(step["source"], (*place, "source"))
                 self._define(step["value"], self._values[step["source"]], (*place, "value"))
@@ -197,10 +204,11 @@ class _ProgramCheck:
         _forget(self._symbols, symbols)
         return least
 
-    def _read_symbol(self, symbol: str, path: Path) -> None:
-        if symbol not in self._program["ranges"] or symbol in self._symbols:
+    def _define_symbol(self, symbol: str, path: Path, least: int = 0) -> None:
+        integers = self._program["ranges"].get(symbol)
+        if integers is None or symbol in self._symbols or integers["low"] < least:
             raise Refusal("read symbol", "has no range, or is read twice", *path)
-        sizes = self._program["ranges"][symbol]
+        sizes = _sizes(integers)
         self._symbols[symbol] = sizes["low"], sizes["high"]
 
     def _check_results(self, results: Mapping[str, PortType], path: Path) -> None:
@@ -251,13 +259,13 @@ class _ProgramCheck:
         for at, each in enumerate(step["carried"]):
             for axis, symbol in enumerate(each.get("symbols", ())):
                 if symbol is not None:
-                    self._read_symbol(symbol, (*path, "carried", at, "symbols", axis))
+                    self._define_symbol(symbol, (*path, "carried", at, "symbols", axis))
             dtype, shape = self._values[each["name"]]
             byte_bounds({"dtype": dtype, "shape": shape}, self._symbols, (*path, "carried", at))
         work = 1 + self._check_steps(step["steps"], results, (*path, "steps"))
         _forget(self._values, inside)
         if step["symbol"] is not None:
-            self._read_symbol(step["symbol"], (*path, "symbol"))
+            self._define_symbol(step["symbol"], (*path, "symbol"))
             if self._symbols[step["symbol"]][1] > MOST_ITERATIONS:
                 raise Refusal("iterations", f"has more than {MOST_ITERATIONS:,} iterations", *path, "symbol")
         for name, type_ in _loop_results(step, self._values):

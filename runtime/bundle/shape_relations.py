@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 def check_range(sizes: Any, path: Path) -> None:
     low, high, step = sizes["low"], sizes["high"], sizes["step"]
-    if step < 1 or high < low or (high - low) % step:
+    if step < 1 or not 0 <= high - low <= LARGEST or (high - low) % step:
         raise Refusal("range", "is no range: it has no size, or does not end with one", *path)
 
 

@@ -234,7 +234,7 @@ export interface RefuseStep {
 export interface Program {
   key: string;
   shapes: Record<string, Dimension[]>;
-  /** The sizes that the integers which a run reads may have. */
+  /** What the integers which a run reads may be. */
   ranges: Record<string, SizeRange>;
   steps: Step[];
 }

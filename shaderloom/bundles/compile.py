@@ -127,7 +127,7 @@ def compile_bundle(
         variants = _variants(opened, shapes)
         measures = opened.calibration is not None and (opened.options.half or bool(sample_inputs))
         feeds = _sample_feeds(opened, variants, sample_inputs or {}) if sample or measures else []
-        declared = read_ranges(ranges or {})
+        declared = read_ranges(ranges or {}, negative=True)
         if measures:
             profiles = [compiled_for, *([replace(compiled_for, kind="cpu")] if software else [])]  # kernels differ
             for variant, values in zip(variants, feeds, strict=True):

@@ -44,7 +44,15 @@ from ..runtime.plan.size_range import SizeRange
 from .program_choices import choices_of, comparisons
 from .program_equality import Equalities
 from .program_loop import ProgramLoop
-from .program_ranges import UPPER_BOUNDS, ProgramRanges, SmallerRanges, extents, most_elements, upper_bounds
+from .program_ranges import (
+    UPPER_BOUNDS,
+    ProgramRanges,
+    SmallerRanges,
+    extents,
+    may_be_negative,
+    most_elements,
+    upper_bounds,
+)
 from .program_sizes import integers, size_inputs, symbols_of
 
 #: What is known of values while compiling, by qualified name
@@ -280,7 +288,9 @@ class _ProgramCompiler:
 
         most = most_elements(readers, reached)
         try:
-            return self._ranges.search(symbols, upper_bounds(most), follow, extents(readers, reached))
+            return self._ranges.search(
+                symbols, upper_bounds(most), follow, extents(readers, reached), negative=may_be_negative(name, readers)
+            )
         except (ShapeError, UnsupportedError):
             possible = [
                 self._ranges.declared.get(each, None if most is None else SizeRange(0, most)) for each in symbols
@@ -439,7 +449,7 @@ class _ProgramCompiler:
         return None if static is None else static.reshape([ix.number(size) for size in value.shape])
 
     def _symbol(self, name: str) -> Symbol:
-        return self._symbols.get(name) or Symbol(name, *self._ranges.by_symbol[name])
+        return self._symbols.get(name) or Symbol(name, *self._ranges.by_symbol[name].sizes)
 
 
 def _is_alias(item: PendingNode, values: Values) -> bool:

@@ -116,7 +116,8 @@ class ProgramLoop:
     def _checked(self, count: Dim) -> Dim:
         """Return a trip count; raise :class:`LimitError` for one that may be more than a program has."""
         if not isinstance(count, ix.Index):
-            count = ix.number(max(int(count), 0))
+            count = int(count)
+        count = ix.maximum(count, 0)
         if ix.bounds(count)[1] > MOST_ITERATIONS:
             raise LimitError(
                 f"{self._item.node.op} may have {ix.bounds(count)[1]:,} iterations; "

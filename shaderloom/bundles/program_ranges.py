@@ -52,10 +52,13 @@ class ProgramRanges:
         tries: tuple[int, ...],
         follow: Callable[[], tuple[Step, ...]],
         extents: Sequence[int] = (),
+        *,
+        negative: bool = False,
     ) -> tuple[Step, ...]:
         """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
         their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0, and up to one of
-        ``extents`` if they do not fit beyond.
+        ``extents`` if they do not fit beyond.  Integers that may be ``negative`` are so down to as much below 0, where
+        all that follows takes them.
 
         Symbols that the other side of a branch reads, too, have their ranges.
         """
@@ -64,8 +67,9 @@ class ProgramRanges:
         most = min((self._most.get(symbol, tries[0]) for symbol in chosen), default=tries[0])
         tries = tuple(high for high in tries if high <= most) or tries[-1:]
         before = dict(self.by_symbol)
+        earlier = self._refused, self._guilty
         for high in tries if is_open else tries[:1]:
-            for low in (0, 1) if is_open and high else (0,):
+            for low in (*((-high,) if negative else ()), 0, 1) if is_open and high else (0,):
                 self.by_symbol = {
                     **before,
                     **{each: self.declared.get(each) or SizeRange(low, high) for each in chosen},
@@ -73,6 +77,9 @@ class ProgramRanges:
                 try:
                     return follow()
                 except (LimitError, ShapeError, Undecidable) as error:
+                    if low < 0:
+                        self.by_symbol, (self._refused, self._guilty) = dict(before), earlier
+                        continue
                     is_inner = error is self._refused
                     self._guilty = self._guilty if is_inner else symbols
                     if low == 0 or isinstance(error, LimitError):
@@ -90,11 +97,21 @@ class ProgramRanges:
                 raise SmallerRanges({each: bounds[0] for each, bounds in lower.items()})
         refused = self._refused
         if is_open and self._guilty == symbols and not isinstance(refused, LimitError):
-            for high in (high for high in extents if high < tries[0]):
+            for high in (high for high in extents if 1 < high < tries[0]):
                 with suppress(LimitError, ShapeError, UnsupportedError):
                     return self.search(symbols, (high,), follow)
             raise refused
         raise self._refused
+
+
+def may_be_negative(name: str, readers: Sequence[PendingNode]) -> bool:
+    """Return whether integers that are read may mean something below 0 to a node."""
+    for item in readers:
+        definition = item.node.definition
+        positions = definition.negative_inputs if definition is not None else (0,)  # the trip count of a Loop
+        if any(name == operand for position, operand in enumerate(item.inputs) if position in positions):
+            return True
+    return False
 
 
 def most_elements(readers: Sequence[PendingNode], reached: Advance) -> int | None:

@@ -268,9 +268,10 @@ class ProgramRun:
             raise InputError(
                 f"'{symbol}' is {size} in this run, and the bundle was compiled for {allowed}",
                 tensor=value,
-                hint=f"compile it with --range '{symbol}=LOW:HIGH'" if size >= 0 else "no range has negative integers",
+                hint=f"compile it with --range '{symbol}=LOW:HIGH'"
+                + ("; a size that is no number is read as -1" if size == -1 else ""),
             )
-        self.sizes[symbol] = size
+        self.sizes[symbol] = size - allowed.shift
 
 
 def fed_sizes(program: ProgramRecord, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -50,9 +50,9 @@ def symbols_of(reached: Advance) -> set[str]:
 
 
 def integers(value: StageInput, ranges: Mapping[str, SizeRange]) -> StageInput:
-    """Return a value whose elements are symbols with these ranges."""
+    """Return a value whose elements are integers of these ranges: symbols, of which some are shifted to be sizes."""
     elements = np.empty(len(ranges), object)
-    elements[:] = [dimension(symbol, *sizes) for symbol, sizes in ranges.items()]
+    elements[:] = [ix.add(dimension(symbol, *each.sizes), each.shift) for symbol, each in ranges.items()]
     if all(isinstance(element, int) for element in elements):
         elements = elements.astype(np.int64)
     return StageInput(value.dtype, value.shape, elements.reshape([ix.number(size) for size in value.shape]))

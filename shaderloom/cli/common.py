@@ -90,7 +90,7 @@ def parse_ranges(texts: Sequence[str] | None, option: str) -> dict[str, tuple[in
     """Parse the bounds of an ``option``, (low, high) or with a step as third; raise :class:`InputError` for others."""
     ranges = {}
     for name, value in parse_pairs(texts, option).items():
-        if not re.fullmatch(r"\d{1,18}:\d{1,18}(:\d{1,18})?", value):
+        if not re.fullmatch(r"-?\d{1,18}:-?\d{1,18}(:\d{1,18})?", value):
             hint = "write it like sequence=1:4096, or height=64:512:4 for the multiples of 4"
             raise InputError(f"{option} {name}={value} is not a range", hint=hint)
         ranges[name] = tuple(map(int, value.split(":")))

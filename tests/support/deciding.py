@@ -149,6 +149,19 @@ DECIDING = {
         [{"x": floats(1, 2, 7, 6), "roi": np.array([0, 0, *start, 1, 1, *end], np.float32)}
          for start, end in (((0.1, 0.2), (0.9, 0.8)), ((0.3, -0.2), (1.2, 0.6)))],
     ),
+    "bounds from either end": Deciding(
+        """g (float[n, 5] x, int64[2] begin, int64[2] end, int64 k, int32 low)
+                => (float[a, b] y, float[c, 5] z, float[n, 5] w, int32[d] r, float[n, 5] u)
+            <int64[1] axis = {0}, int64[1] step = {-2}, int32 three = {3}, int32 back = {-1}> {
+            y = Slice(x, begin, end)  row = Constant<value = int64[1] {0}>()  two = Constant<value = int64[1] {1}>()
+            first = Slice(begin, row, two)  last = Slice(end, row, two)  z = Slice(x, first, last, axis, step)
+            w = Trilu(x, k)  r = Range(low, three, back)
+            u = Loop(k, , x) < body = b (int64 i, bool go, float[n, 5] v) => (bool on, float[n, 5] s) {
+                on = Identity(go)  s = Neg(v) } > }""",
+        [{"x": floats(7, 5), "begin": ints(*begin), "end": ints(*end), "k": number(k), "low": np.array(low, np.int32)}
+         for begin, end, k, low in (((2, 1), (5, 4), 1, 5), ((-3, -5), (-1, -1), -2, -4), ((-9, 4), (99, -4), 3, 4))],
+        {"dynamic": {"n": (1, 9)}},
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

@@ -391,6 +391,10 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
     "a dimension without a range": (put(["q", 3], "programs", 0, "shapes", "w"), "dimension"),
     "a range that is a dimension": (put({"low": 1, "high": 9, "step": 1}, "programs", 0, "ranges", "n"), "names"),
     "a range without a size": (put({"low": 9, "high": 1, "step": 1}, "programs", 0, "ranges", "m"), "range"),
+    "a range of more than can be counted": (
+        put({"low": -1, "high": 2**53 - 1, "step": 1}, "programs", 0, "ranges", "m"),
+        "range",
+    ),
     "a range of half a step": (put({"low": 0, "high": 3, "step": 2}, "programs", 0, "ranges", "m"), "range"),
     "a range beyond what can be counted": (
         put({"low": 0, "high": 2**53 - 1, "step": 1}, "programs", 0, "ranges", "m"),
@@ -459,6 +463,10 @@ LOOPS: dict[str, tuple[Change, str]] = {
         put({"low": 0, "high": 65_537, "step": 1}, "programs", 0, "ranges", "iterations of y"),
         "iterations",
     ),
+    "a range of iterations from below 0": (
+        put({"low": -1, "high": 9, "step": 1}, "programs", 0, "ranges", "iterations of y"),
+        "read symbol",
+    ),
     "an initial value that is not there": (_step("loop", "carried", 0, "initial", value="no"), "value"),
     "a carried value that is there": (_step("loop", "carried", 0, "name", value="x"), "value twice"),
     "a number that is there": (_step("loop", "iteration", value="x"), "value twice"),
@@ -492,6 +500,8 @@ LOOPS: dict[str, tuple[Change, str]] = {
 #: By name: a change of the manifest of loops that carry more and more (:data:`~.bundles.GROWING`), and the rule that
 #: refuses it
 GROWTH: dict[str, tuple[Change, str]] = {
+    "a size from below 0": (
+        put({"low": -1, "high": 60, "step": 1}, "programs", 0, "ranges", "size of rows"), "read symbol"),
     "symbols of another rank": (_step("loop", "carried", 0, "symbols", value=["size of y"]), "carried"),
     "more symbols than axes": (_step("loop", "carried", 0, "symbols", value=[None] * 33), "count"),
     "a symbol that is no text": (_step("loop", "carried", 0, "symbols", 0, value=1), "type"),

@@ -55,7 +55,7 @@ def fed(n: int = 2, keep: float = 0.3, *, taken: bool = True) -> dict[str, np.nd
 
 
 def for_page(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
-    arrays = {"float32": "Float32Array", "bool": "Uint8Array", "int64": "BigInt64Array"}
+    arrays = {"float32": "Float32Array", "bool": "Uint8Array", "int32": "Int32Array", "int64": "BigInt64Array"}
     return {
         name: {"array": arrays[array.dtype.name], "data": array.ravel().tolist(), "dims": list(array.shape)}
         for name, array in feeds.items()
@@ -196,7 +196,7 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis", "a Range of floats",
-     "scales that floats decide"],
+     "scales that floats decide", "bounds from either end"],
 )  # fmt: skip
 def test_what_decides_is_data(open_bundle, tmp_path, name):
     model = DECIDING[name]

@@ -214,6 +214,7 @@ register(
     fold=_fold_range,
     types=(checks.NUMERIC,),
     static_inputs=(0, 1, 2),
+    negative_inputs=(0, 1),
     reads=0,
     split_floats=_split_range,
 )

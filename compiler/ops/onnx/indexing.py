@@ -285,4 +285,5 @@ register(
     gather=_read_trilu,
     fold=_fold_trilu,
     static_inputs=(1,),
+    negative_inputs=(1,),
 )

@@ -60,12 +60,15 @@ register(
 )
 
 
-def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """Return first coordinate and number of elements of ``[start:end:step]`` of an axis, clamped by ONNX's rules.
+def _from_the_front(bound: Dim, size: Dim) -> Dim:
+    """Return a bound of an axis of ``size``, of which a negative one counts from the end."""
+    is_negative = ix.multiply(ix.maximum(ix.minimum(bound, 0), -1), -1)
+    return ix.add(bound, ix.multiply(size, is_negative))
 
-    Raise :class:`~.polynomial.Undecidable` when the sign of a symbolic bound is not known.
-    """
-    start, end = (ix.add(bound, size) if ix.less(bound, 0) else bound for bound in (start, end))
+
+def resolve_slice(size: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
+    """Return first coordinate and number of elements of ``[start:end:step]`` of an axis, clamped by ONNX's rules."""
+    start, end = (_from_the_front(bound, size) for bound in (start, end))
     if step > 0:
         end = ix.minimum(ix.maximum(end, 0), size)
         # end - clamp(start), the clamp drawn out of the difference: [-2:] is min(2, size) elements long
@@ -138,6 +141,7 @@ register(
     expand=_expand_slice,
     fold=_fold_slice,
     static_inputs=(1, 2, 3, 4),
+    negative_inputs=(1, 2),
     adapters=((1, _slice_to_inputs),),
 )
 

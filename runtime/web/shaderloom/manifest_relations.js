@@ -61,7 +61,7 @@ function requireUnique(ports, field) {
 
 /** @param {any} sizes @param {Path} path */
 export function checkRange({ low, high, step }, path) {
-  if (step < 1 || high < low || (high - low) % step) {
+  if (step < 1 || high < low || high - low > Number.MAX_SAFE_INTEGER || (high - low) % step) {
     throw new Refusal("range", "is no range: it has no size, or does not end with one", path);
   }
 }

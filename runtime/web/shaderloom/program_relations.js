@@ -58,11 +58,18 @@ export function stageUses(manifest, key) {
       uses.push({
         inputs: new Map([...step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]), ...sizes]),
         outputs: new Map(step.outputs.map((/** @type {any} */ port) => [port.name, port])),
-        ranges: new Map(Object.entries({ ...manifest.dynamic, ...program.ranges })),
+        ranges: new Map([...Object.entries(manifest.dynamic),
+          ...Object.entries(program.ranges).map(([name, range]) => /** @type {[string, any]} */ ([name, sizesOf(range)]))]),
       });
     }
   }
   return uses;
+}
+
+/** Return the range of the sizes of a symbol that stands for integers: without what is below 0. @param {any} integers */
+function sizesOf({ low, high, step }) {
+  const below = Math.min(low, 0);
+  return { low: low - below, high: high - below, step };
 }
 
 /** @param {any} manifest @param {any} program @returns {Scope<PortType>} */
@@ -204,7 +211,9 @@ class ProgramCheck {
       else if (step.kind === "stage") this.#checkStage(step, place);
       else if (step.kind === "read") {
         this.#requireRead(step.value, step.symbols.length, INTEGERS, [...place, "value"]);
-        for (const [at, symbol] of step.symbols.entries()) this.#readSymbol(symbol, [...place, "symbols", at]);
+        for (const [at, symbol] of step.symbols.entries()) {
+          this.#defineSymbol(symbol, [...place, "symbols", at], -Infinity);
+        }
       } else if (step.kind === "alias") {
         this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
       }
@@ -218,14 +227,16 @@ class ProgramCheck {
     return least;
   }
 
-  /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @returns {number} */
-  #readSymbol(symbol, path) {
+  /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @param {number} least
+   *  @returns {number} */
+  #defineSymbol(symbol, path, least = 0) {
     const { ranges } = this.#program;
-    if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol)) {
+    if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol) || ranges[symbol].low < least) {
       throw new Refusal("read symbol", "has no range, or is read twice", path);
     }
-    this.#symbols.set(symbol, [ranges[symbol].low, ranges[symbol].high]);
-    return ranges[symbol].high;
+    const { low, high } = sizesOf(ranges[symbol]);
+    this.#symbols.set(symbol, [low, high]);
+    return high;
   }
 
   /** @param {[string, PortType][]} results @param {Path} path */
@@ -284,13 +295,13 @@ class ProgramCheck {
     }
     for (const [at, { name, symbols = [] }] of carried.entries()) {
       for (const [axis, own] of symbols.entries()) {
-        if (own !== null) this.#readSymbol(own, [...path, "carried", at, "symbols", axis]);
+        if (own !== null) this.#defineSymbol(own, [...path, "carried", at, "symbols", axis]);
       }
       byteBounds(/** @type {PortType} */ (this.#values.get(name)), this.#symbols, [...path, "carried", at]);
     }
     const work = 1 + this.#checkSteps(step.steps, [...results], [...path, "steps"]);
     this.#values.forget(inside);
-    if (symbol !== null && this.#readSymbol(symbol, [...path, "symbol"]) > MOST_ITERATIONS) {
+    if (symbol !== null && this.#defineSymbol(symbol, [...path, "symbol"]) > MOST_ITERATIONS) {
       throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "symbol"]);
     }
     for (const [name, type] of loopResults(step, this.#values)) this.#define(name, type, path);

@@ -113,6 +113,7 @@ export class ProgramRunner {
         const elements = await this.#read(turn, valueAt(values, step.value));
         for (const [at, symbol] of step.symbols.entries()) sizes[symbol] = elements[at];
         requireRanges(program, sizes, step.symbols);
+        for (const symbol of step.symbols) sizes[symbol] -= Math.min(program.ranges[symbol].low, 0);
       }
     }
   }

@@ -33,10 +33,11 @@ export const SCHEMA = {
     "port": { "record": { "name": "text", "dtype": { "or null": "dtype" },
       "dims": { "or null": { "list": { "or null": "dim" }, "most": 32 } } } },
     "range": { "record": { "low": "count", "high": "count", "step": "count" } },
+    "integer range": { "record": { "low": "integer", "high": "integer", "step": "count" } },
     "plan record": { "record": { "key": "key", "file": "text",
       "shapes": { "map": { "list": "dim", "most": 32 }, "most": 65536 } }, "optional": { "software": "key" } },
     "program": { "record": { "key": "key", "shapes": { "map": { "list": "dim", "most": 32 }, "most": 65536 },
-      "ranges": { "map": "range", "most": 4096 },
+      "ranges": { "map": "integer range", "most": 4096 },
       "steps": "steps" } },
     "steps": { "list": "step", "most": 65536 },
     "step": { "kinds": {
