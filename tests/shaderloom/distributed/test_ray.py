@@ -1,6 +1,6 @@
 """A cluster of three nodes on this machine: data sets, servers, and files that are mapped.
 
-Covers: shaderloom/distributed.
+Covers: shaderloom/distributed, shaderloom/ray.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import onnx
 import onnx.parser
 import pytest
 
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # which listens on the loopback interface alone
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 pyarrow = pytest.importorskip("pyarrow")
 
-from shaderloom.distributed.predictor import Predictor  # noqa: E402
 from shaderloom.distributed.ray_pool import RayPool  # noqa: E402
+from shaderloom.ray import Predictor  # noqa: E402
 
 from ...support.command_line import run_command  # noqa: E402
 
@@ -50,6 +51,7 @@ def cluster():
     started.node_options = {**common, "num_gpus": 1}
     started.nodes_with_gpus = [started.add_node(**started.node_options) for _ in range(2)]
     ray.init(address=started.address, log_to_driver=False)
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
     yield started
     ray.shutdown()
     started.shutdown()
@@ -103,7 +105,7 @@ def test_files_are_mapped(model, cluster, tmp_path):
 def test_a_model_is_served(model, cluster):
     from ray import serve
 
-    from shaderloom.distributed.deployment import Deployment
+    from shaderloom.ray import Deployment
 
     x = rows_of(40)
     serve.start(http_options={"location": "NoServer"})
