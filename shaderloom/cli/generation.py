@@ -68,6 +68,15 @@ class SamplingOptions(OptionGroup):
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="Text that ends an answer; repeatable.")
     ] = None
+    json_schema: Annotated[
+        Path | None, typer.Option("--json-schema", metavar="FILE", help="The answer is JSON of the schema in a file.")
+    ] = None
+    regex: Annotated[
+        str | None, typer.Option("--regex", metavar="REGEX", help="The answer matches a regular expression.")
+    ] = None
+    grammar: Annotated[
+        Path | None, typer.Option("--grammar", metavar="FILE", help="The answer follows the Lark grammar in a file.")
+    ] = None
     prompt_lookup: Annotated[
         int,
         typer.Option(
@@ -80,7 +89,15 @@ class SamplingOptions(OptionGroup):
         """Return the arguments of :meth:`Generator.generate`."""
         names = "max_new_tokens temperature top_k top_p min_p repetition_penalty seed".split()
         chosen = {name: getattr(self, name) for name in names}
+        chosen |= {"regex": self.regex, "json_schema": _read(self.json_schema), "grammar": _read(self.grammar)}
         return {**chosen, "stop": self.stop or (), "prompt_lookup_num_tokens": self.prompt_lookup}
+
+
+def _read(path: Path | None) -> str | None:
+    """Return the text of a file.  Raises :class:`ModelError` if it has none."""
+    from ..generate.config_files import as_text, read_bytes
+
+    return None if path is None else as_text(path.name, read_bytes(path))
 
 
 def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False) -> Generator:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from .grammar import mask_words
 from .sampling import LAST_SHIFT, MIX, SALT
 
 #: Logits that are in order
@@ -49,7 +50,8 @@ class _Graph:
 def build_choice(vocabulary: int, element_type: str, batch: int = 1) -> bytes:
     """Return the model for logits [batch, 1, vocabulary] of ``element_type``; rows have parameters of their own.
 
-    Inputs besides: ``seen`` int32 [batch, vocabulary], the tokens that each text has; ``last`` int64 [batch, 1], the
+    Inputs besides: ``seen`` int32 [batch, vocabulary], the tokens that each text has; ``allowed`` uint32 [batch,
+    words], a bit for each token that may be chosen; ``last`` int64 [batch, 1], the
     token that it ends with; ``parameters`` float32 [batch, 5] and ``key`` uint32 [batch, 1] of
     :class:`.sampling.Sampling`; ``top_k`` int64 [batch, 1].  Outputs: ``token`` int64 [batch, 1], and ``seen_next``.
     """
@@ -65,6 +67,7 @@ def build_choice(vocabulary: int, element_type: str, batch: int = 1) -> bytes:
     )
     is_seen = graph.op("Greater", seen, graph.constant(0, np.int32))
     scores = graph.op("Mul", graph.op("Where", is_seen, punished, flat), graph.parameter(0))
+    scores = graph.op("Where", _allowed(graph, vocabulary), scores, graph.constant(_LOWEST))
     least, is_open = _threshold(graph, scores, vocabulary)
     noise = graph.op("Mul", _gumbel(graph, vocabulary), graph.parameter(1))
     allowed = graph.op("GreaterOrEqual", scores, least)
@@ -72,6 +75,16 @@ def build_choice(vocabulary: int, element_type: str, batch: int = 1) -> bytes:
     token = graph.op("ArgMax", drawn, axis=1, keepdims=1)
     graph.op("Where", is_open, graph.integers(-1), token, name="token")
     return _model(graph, batch, vocabulary, element_type)
+
+
+def _allowed(graph: _Graph, vocabulary: int) -> str:
+    """Return whether the bit of each token is set, [batch, vocabulary]."""
+    places = graph.op("Range", *(graph.constant(each, np.int64) for each in (0, vocabulary, 1)))
+    width = graph.constant(32, np.int64)
+    words = graph.op("Gather", "allowed", graph.op("Div", places, width), axis=1)
+    places = graph.op("Cast", graph.op("Mod", places, width), to=TensorProto.UINT32)
+    bits = graph.op("BitShift", words, places, direction="RIGHT")
+    return graph.op("Cast", graph.op("BitwiseAnd", bits, graph.constant(1, np.uint32)), to=TensorProto.BOOL)
 
 
 def _threshold(graph: _Graph, scores: str, vocabulary: int) -> tuple[str, str]:
@@ -151,6 +164,7 @@ def _model(graph: _Graph, batch: int, vocabulary: int, element_type: str) -> byt
     ports = {
         "logits": (kinds[element_type], [batch, 1, vocabulary]),
         "seen": (TensorProto.INT32, [batch, vocabulary]),
+        "allowed": (TensorProto.UINT32, [batch, mask_words(vocabulary)]),
         "last": (TensorProto.INT64, [batch, 1]),
         "parameters": (TensorProto.FLOAT, [batch, 5]),
         "key": (TensorProto.UINT32, [batch, 1]),

@@ -22,6 +22,7 @@ from .chooser import DeviceChoice, TokenChoices
 from .decoder import VERIFIED, CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
+from .grammar import Grammar, GrammarProcess, TextConstraint
 from .groups import GroupBatch
 from .model_source import open_choice
 from .prompt_lookup import PromptLookup
@@ -29,7 +30,7 @@ from .sampling import Sampling
 from .scheduler import Scheduler, TextRequest
 from .slots import SlotBatch
 from .text import StopTexts, TextStream, Tokenizer
-from .text_row import LogitsProcessor, TextRow, TextTask, TokenRule
+from .text_row import Choice, LogitsProcessor, TextRow, TextTask, TokenRule
 from .verification import Verification
 
 if TYPE_CHECKING:
@@ -59,6 +60,18 @@ class _Shared:
         return self.folder.open_tokenizer()
 
     @cached_property
+    def grammars(self) -> GrammarProcess:
+        return self._open_grammars()
+
+    @cached_property
+    def thread_grammars(self) -> GrammarProcess:
+        """Another process, for the thread of a scheduler."""
+        return self._open_grammars()
+
+    def _open_grammars(self) -> GrammarProcess:
+        return GrammarProcess(self.tokenizer, self.decoder.form.vocabulary, self.folder.ends)
+
+    @cached_property
     def template(self) -> ChatTemplate:
         if self.folder.template is None:
             raise UnsupportedError(
@@ -81,7 +94,7 @@ class _Shared:
         self.decoder.close()
         if self._choice is not None:
             self._choice.close()
-        for name in ("template", "tokenizer", "writer", "verification"):
+        for name in ("template", "tokenizer", "writer", "grammars", "thread_grammars", "verification"):
             opened = self.__dict__.get(name)
             if opened is not None:
                 opened.close()
@@ -209,6 +222,9 @@ class Generator:
         seed: int | None = None,
         stop: str | Sequence[str] = (),
         processors: Sequence[LogitsProcessor] = (),
+        json_schema: str | Mapping[str, Any] | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
         prompt_lookup_num_tokens: int = 0,
         stream: bool = True,
     ) -> Generation:
@@ -231,6 +247,10 @@ class Generator:
         ``processors``
             functions of the tokens so far and the logits, which return the logits that count.  With any, the logits of
             every token go to the host, which chooses.
+        ``json_schema``, ``regex``, ``grammar``
+            what the answer is, one of these: JSON of a schema, a text that matches, or one of a grammar in Lark's form;
+            :data:`.grammar.CHARACTERS` at most.  Tokens that cannot lead there are not chosen; an answer that ends with
+            ``max_new_tokens`` or ``stop`` may be the beginning of one.
         ``prompt_lookup_num_tokens``
             up to 15: how many tokens a run may verify besides the one that it computes.  Drafts are what followed the
             last tokens where the text had them before; tokens and draws are those of single runs.
@@ -238,13 +258,14 @@ class Generator:
         Raises :class:`InputError` if prompt and answer are longer than :attr:`max_length`, and
         :class:`UnsupportedError` for drafts with a bundle, an encoder, or a model of one row of logits.
         """
-        drawn = secrets.randbits(32) if seed is None else seed
-        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, drawn)
         ids, encoded = self._decoder_prompt(prompt, encoder_inputs)
-        row = TextRow(self._task(ids, max_new_tokens, stop, TokenRule(sampling, tuple(processors))))
+        options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        options |= {"repetition_penalty": repetition_penalty, "seed": _drawn(seed), "processors": processors}
+        options |= {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+        row = TextRow(self._task(ids, max_new_tokens=max_new_tokens, stop=stop, **options))
         if self._active is not None:
             self._active.close()
-        statistics = Statistics(prompt_tokens=len(ids), seed=drawn)
+        statistics = Statistics(prompt_tokens=len(ids), seed=options["seed"])
         tokens = self._tokens(row, self._checked_draft(prompt_lookup_num_tokens), statistics)
         self._active = Generation(self._pieces(row, tokens, encoded, statistics), statistics, row)
         if not stream:
@@ -257,11 +278,8 @@ class Generator:
         prompts: Sequence[Prompt],
         *,
         attention_mask: Sequence[Sequence[int]] | None = None,
-        max_new_tokens: int | None = None,
         seed: int | Sequence[int] | None = None,
-        stop: str | Sequence[str] = (),
-        processors: Sequence[LogitsProcessor] = (),
-        **sampling: Any,
+        **options: Any,
     ) -> list[Generation]:
         """Return answers to several prompts, computed together: the ones of :meth:`generate` with these arguments.
 
@@ -269,14 +287,15 @@ class Generator:
             for prompts of token ids that are padded to one length, on either side: 0 where one is padding.
         ``seed``
             of all rows, or one for each; None: another for each.
+        ``options``
+            ``max_new_tokens`` to ``grammar`` of :meth:`generate`.
 
         They have a cache of their own, whose memory is freed behind them.  Raises :class:`UnsupportedError` for a
         decoder with an encoder, and for prompts of unequal length if the model takes no padding.
         """
         decoder = self._plain_decoder()
         texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
-        rules = [TokenRule(Sampling(seed=each, **sampling), tuple(processors)) for each in _seeds(seed, len(texts))]
-        rows = [TextRow(self._task(ids, max_new_tokens, stop, rule)) for ids, rule in zip(texts, rules)]
+        rows = [TextRow(self._task(ids, seed=each, **options)) for ids, each in zip(texts, _seeds(seed, len(texts)))]
         if rows:
             batch = BatchDecoder(decoder, rows, self._shared.cache)
             try:
@@ -301,14 +320,11 @@ class Generator:
         prompt: Prompt,
         changed: Callable[[], None],
         *,
-        max_new_tokens: int | None = None,
         seed: int | None = None,
-        stop: str | Sequence[str] = (),
-        **sampling: Any,
+        **options: Any,
     ) -> TextRequest:
-        """Return a request for :meth:`scheduler`, of the arguments of :meth:`generate`; see :class:`.TextRequest`."""
-        rule = TokenRule(Sampling(seed=secrets.randbits(32) if seed is None else seed, **sampling))
-        task = self._task(self.encode(prompt), max_new_tokens, stop, rule, for_thread=True)
+        """Return a request for :meth:`scheduler`; ``options`` are those of :meth:`generate_batch`."""
+        task = self._task(self.encode(prompt), seed=_drawn(seed), for_thread=True, **options)
         return TextRequest(task, changed)
 
     def _checked_draft(self, tokens: int) -> int:
@@ -333,18 +349,29 @@ class Generator:
     def _task(
         self,
         ids: list[int],
-        wanted: int | None,
-        stop: str | Sequence[str],
-        rule: TokenRule,
         *,
+        max_new_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        processors: Sequence[LogitsProcessor] = (),
+        json_schema: str | Mapping[str, Any] | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
         for_thread: bool = False,
+        **sampling: Any,
     ) -> TextTask:
-        """Return what to generate behind ``ids``; ``for_thread`` says that a scheduler's thread writes the text."""
-        shared, words = self._shared, None
-        count = self._checked_count(ids, wanted)
+        """Return what to generate behind ``ids``; ``for_thread`` says that a scheduler's thread does it."""
+        shared, words, constraint = self._shared, None, None
+        chosen, stops = Sampling(**sampling), StopTexts(stop)
+        count = self._checked_count(ids, max_new_tokens)
+        follows = Grammar.of(json_schema=json_schema, regex=regex, grammar=grammar)
+        if follows is not None:
+            shared.grammars.check(follows)
+            process = shared.thread_grammars if for_thread else shared.grammars
+            constraint = TextConstraint(process, follows, len(ids))
         if shared.folder.has_tokenizer:
             words = TextStream(shared.writer if for_thread else shared.tokenizer, ids)
-        return TextTask(ids, count, shared.folder.ends, words, StopTexts(stop), rule)
+        rule = TokenRule(chosen, tuple(processors), constraint)
+        return TextTask(ids, count, shared.folder.ends, words, stops, rule)
 
     def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
         """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
@@ -384,7 +411,7 @@ class Generator:
         self._ids.clear()
 
     def _pieces(
-        self, row: TextRow, tokens: Iterator[int], encoded: EncoderInputs | None, statistics: Statistics
+        self, row: TextRow, tokens: Iterator[Choice], encoded: EncoderInputs | None, statistics: Statistics
     ) -> Pieces:
         begun = time.perf_counter()
         if encoded is not None:
@@ -406,7 +433,7 @@ class Generator:
                 yield piece
         statistics.ended_by = row.ended_by
 
-    def _tokens(self, row: TextRow, most: int, statistics: Statistics) -> Iterator[int]:
+    def _tokens(self, row: TextRow, most: int, statistics: Statistics) -> Iterator[Choice]:
         """Yield tokens for a text, which has each one before the next is asked for; drafts have up to ``most``."""
         shared, rule, choices = self._shared, row.task.rule, None
         lookup = PromptLookup() if most else None
@@ -429,7 +456,7 @@ class Generator:
             return []
         return lookup.draft(row.ids, min(most, row.task.count - len(row.tokens) - 1))
 
-    def _verified(self, row: TextRow, draft: list[int], statistics: Statistics) -> Iterator[int]:
+    def _verified(self, row: TextRow, draft: list[int], statistics: Statistics) -> Iterator[Choice]:
         """Yield tokens as long as they are those of a draft, and the one behind."""
         self._live()
         length = len(self._ids)
@@ -438,9 +465,9 @@ class Generator:
         for token, drafted in zip(tokens, [*draft, None]):
             statistics.accepted_tokens += token == drafted
             yield token
-            if token != drafted:
+            if drafted is None or token != drafted:
                 return
-            self._ids.append(token)
+            self._ids.append(drafted)
 
     def _read(self, ids: list[int]) -> int:
         """Run tokens behind those in the cache; return the most probable next one."""
@@ -486,10 +513,15 @@ class Generator:
         self.close()
 
 
+def _drawn(seed: int | None) -> int:
+    """Return a seed: the stated one, or another each time."""
+    return secrets.randbits(32) if seed is None else seed
+
+
 def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int]:
     """Return a seed for each row."""
     if seed is None:
-        return [secrets.randbits(32) for _ in range(count)]
+        return [_drawn(None) for _ in range(count)]
     if isinstance(seed, int):
         return [seed] * count
     if len(seed) != count:

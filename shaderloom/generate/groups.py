@@ -63,7 +63,7 @@ class GroupBatch:
             self._runs = self._batch.generate()
         before = [len(row.ids) for row in self._rows]
         next(self._runs)
-        return [row for row, length in zip(self._rows, before) if len(row.ids) > length]
+        return [row for row, length in zip(self._rows, before) if len(row.ids) > length or row.error]
 
     def reset(self) -> None:
         """Forget all texts, and free their cache."""

@@ -32,7 +32,7 @@ class LimitedProcess:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer, which has ``error`` if the request failed.
 
-        Raises :class:`ModelError` if it takes too long, or more memory than the process may have.  ``request`` is of
+        Raises :class:`ModelError` if it takes too long, or ends the process: by memory, or a fault.  ``request`` is of
         JSON's values; TypeError, ValueError or RecursionError are raised for others.
         """
         line = json.dumps(request).encode() + b"\n"
@@ -41,7 +41,7 @@ class LimitedProcess:
             self.close()
             process = self._start()
         assert process.stdin is not None, "it is a pipe"
-        reason = "needs more memory than it may have"
+        reason = "ended its process, for which more memory than it may have is the common cause"
         try:
             process.stdin.write(line)
             process.stdin.flush()

@@ -16,7 +16,7 @@ from .chooser import DeviceChoice, TokenChoices
 from .decoder import CHUNKS, CachedDecoder
 from .model_source import open_choice
 from .sampling import Sampling
-from .text_row import TextRow, TextTask, TokenRule
+from .text_row import Choice, TextRow, TextTask, TokenRule
 
 
 class SlotRow(TextRow):
@@ -26,6 +26,13 @@ class SlotRow(TextRow):
         super().__init__(task)
         self.reused_tokens = 0
         self.error: ShaderloomError | None = None
+
+    def take(self, token: Choice) -> None:
+        """Append a token; an error is that of this text alone."""
+        try:
+            super().take(token)
+        except ShaderloomError as error:
+            self.error = error
 
     @property
     def has_ended(self) -> bool:

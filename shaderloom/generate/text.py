@@ -51,6 +51,11 @@ class Tokenizer:
         weakref.finalize(tokenizer, folder.cleanup)
         return tokenizer
 
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._path
+
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the tokens of a text; with ``special`` those that the model begins texts with, too.
 

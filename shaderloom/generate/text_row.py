@@ -7,24 +7,37 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..runtime.plan.errors import ShaderloomError
+from .grammar import TextConstraint
 from .sampling import Sampling
 from .text import StopTexts, TextStream
 
 #: Takes the tokens so far and float32 logits [vocabulary]; returns the logits that count
 LogitsProcessor = Callable[[Sequence[int], np.ndarray], np.ndarray]
+#: The next token of a text, or why there is none
+Choice = int | ShaderloomError
 
 
 @dataclass(frozen=True)
 class TokenRule:
-    """How the tokens of a text are chosen: the host changes logits by ``processors`` before ``sampling``."""
+    """How the tokens of a text are chosen.
+
+    The host changes logits by ``processors``, then those alone count that ``constraint`` allows, then ``sampling``
+    chooses.
+    """
 
     sampling: Sampling = field(default_factory=Sampling)
     processors: tuple[LogitsProcessor, ...] = ()
+    constraint: TextConstraint | None = None
+
+    def allowed(self, ids: Sequence[int]) -> np.ndarray | None:
+        """Return the bits of the tokens that may follow prompt and answer; None: all may."""
+        return None if self.constraint is None else self.constraint.allowed(ids)
 
     @property
     def is_greedy(self) -> bool:
         """Whether the greatest of the model's logits is the choice."""
-        return self.sampling.is_greedy and not self.processors
+        return self.sampling.is_greedy and not self.processors and self.constraint is None
 
 
 @dataclass(frozen=True)
@@ -64,8 +77,10 @@ class TextRow:
         """The answer."""
         return self.ids[self.prompt_tokens :]
 
-    def take(self, token: int) -> None:
-        """Append a token; say in ``ended_by`` if the answer ends with it."""
+    def take(self, token: Choice) -> None:
+        """Append a token; say in ``ended_by`` if the answer ends with it.  Raise what has come in place of one."""
+        if isinstance(token, ShaderloomError):
+            raise token
         task = self.task
         self.ids.append(token)
         is_last = len(self.ids) == self.prompt_tokens + task.count

@@ -1,13 +1,15 @@
-"""Formats chats and turns texts into tokens in a process of its own: ``python -m shaderloom.generate.text_worker``.
+"""Formats chats, turns texts into tokens and follows grammars in a process of its own.
 
-A template is a program that comes with a model, and a tokenizer has regular expressions and rules that can ask for any
-time and memory.  Jinja's sandbox takes everything else from a template; these are limited by the process: by the system
-where it can, and by whoever waits (:mod:`.limited_process`).  Each line of the input is a request in JSON, each line of
-the output its answer, or ``error``:
+A template is a program that comes with a model.  A tokenizer, and a grammar that a client sends, have regular
+expressions and rules that can ask for any time and memory.  Jinja's sandbox takes everything else from a template;
+these are limited by the process: by the system where it can, and by whoever waits (:mod:`.limited_process`).  It is
+``python -m shaderloom.generate.text_worker``.  Each line of the input is a request in JSON, each line of the output its
+answer, or ``error``:
 
 * ``template`` and ``variables``: ``text``;
 * ``tokenizer`` (a path) and ``text``, with ``special`` or without: ``ids``;
-* ``tokenizer`` and ``ids``, a list of lists: ``texts``, without special tokens.
+* ``tokenizer`` and ``ids``, a list of lists: ``texts``, without special tokens;
+* ``grammar`` and what :func:`.grammar_matchers.allowed_tokens` takes besides: ``mask``.
 """
 
 from __future__ import annotations
@@ -56,6 +58,10 @@ def answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """Return what a request asks for, or ``error``."""
     if "template" in request:
         answer: dict[str, Any] = {"text": render(request["template"], request["variables"])}
+    elif "grammar" in request:
+        from .grammar_matchers import allowed_tokens
+
+        answer = {"mask": allowed_tokens(request)}
     elif "ids" in request:
         tokenizer = open_tokenizer(request["tokenizer"])
         answer = {"texts": [tokenizer.decode(ids, skip_special_tokens=True) for ids in request["ids"]]}

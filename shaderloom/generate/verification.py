@@ -13,7 +13,7 @@ from .cache import KeyValueCache
 from .chooser import DeviceChoice, TokenChoices
 from .decoder import VERIFIED, CachedDecoder
 from .model_source import open_choice
-from .text_row import TokenRule
+from .text_row import Choice, TokenRule
 
 
 class Verification:
@@ -34,7 +34,7 @@ class Verification:
 
     def tokens(
         self, text: Sequence[int], draft: Sequence[int], rule: TokenRule, cache: KeyValueCache, length: int
-    ) -> Iterator[int]:
+    ) -> Iterator[Choice]:
         """Yield the token behind a text, then behind the text and a part of its draft, longer and longer.
 
         They are those of single runs as long as the draft's tokens are the yielded ones.  The cache has ``length``

@@ -13,16 +13,25 @@ export class DeviceChoice {
   #logits;
   /** @type {GPUBuffer} */
   #seen;
+  /** @type {GPUBuffer} a bit for each token: all may be chosen */
+  #allowed;
 
   /** @param {Session} session of the model "choice" @param {GpuTensor} logits what decoders write */
   constructor(session, logits) {
     this.#session = session;
     this.#logits = logits;
     this.#seen = session.device.createBuffer({ size: bufferSize(4 * this.#vocabulary), usage: tensorUsage(), label: "seen" });
+    const bits = new Uint32Array(this.#words).fill(0xffffffff);
+    this.#allowed = session.device.createBuffer({ size: bufferSize(bits.byteLength), usage: tensorUsage(), label: "allowed" });
+    session.device.queue.writeBuffer(this.#allowed, 0, bits);
   }
 
   get #vocabulary() {
     return this.#logits.dims[2];
+  }
+
+  get #words() {
+    return Math.ceil(this.#vocabulary / 32);
   }
 
   /** Say which tokens the text has. @param {Iterable<number>} ids */
@@ -37,6 +46,7 @@ export class DeviceChoice {
     const topK = Math.min(sampling.topK, this.#vocabulary);
     const { token, seen_next: next } = await this.#session.run({
       logits: this.#logits, seen: { data: this.#seen, dims: [1, this.#vocabulary] },
+      allowed: { data: this.#allowed, dims: [1, this.#words] },
       last: { data: BigInt64Array.of(BigInt(ids[ids.length - 1])), dims: [1, 1] },
       parameters: { data: sampling.parameters, dims: [1, 5] },
       key: { data: Uint32Array.of(sampling.key(ids.length)), dims: [1, 1] },
@@ -69,6 +79,7 @@ export class DeviceChoice {
 
   dispose() {
     this.#seen.destroy();
+    this.#allowed.destroy();
     this.#session.dispose();
   }
 }

@@ -12,10 +12,10 @@ from typing import Any
 
 from ...generate.generator import Generator
 from ...generate.scheduler import Scheduler, TextRequest
-from ...runtime.plan.errors import ClosedError, DeviceLost, ShaderloomError
+from ...runtime.plan.errors import ClosedError, DeviceLost, InputError, ShaderloomError, UnsupportedError
 from ..errors import RequestError
 from ..recovery import Recovery
-from .parameters import TextParameters
+from .parameters import TextParameters, wrong
 
 
 @dataclass
@@ -136,7 +136,12 @@ class TextModel:
                     field=field,
                     code="context_length_exceeded",
                 )
-        return [self.generator.request(each, changed, **parameters.arguments) for each in ids]
+        try:
+            return [self.generator.request(each, changed, **parameters.arguments) for each in ids]
+        except (InputError, UnsupportedError) as error:  # what else there is was checked
+            if "json_schema" not in parameters.arguments:
+                raise
+            raise wrong("response_format", error.reason, "invalid_json_schema") from None
 
     def _full(self) -> RequestError:
         """Return the error for a full queue, with the seconds after which places should be free."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,12 +27,13 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "tools": ([],),
     "functions": ([],),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
 _ROLES = ("system", "developer", "user", "assistant")
 #: Texts that end an answer, and their characters
 STOPS, STOP_LENGTH = 16, 1024
+#: Characters of a JSON schema
+SCHEMA_LENGTH = 64 << 10
 #: Messages of a chat, and prompts of a request
 MESSAGES, PROMPTS = 4096, 64
 #: Tokens of a completion where nothing is said, as OpenAI has it
@@ -164,6 +166,9 @@ def _parameters(fields: Fields, prompts: list[Any], most: int | None) -> TextPar
         "repetition_penalty": fields.number("repetition_penalty", 0.01, 100, 1.0),
         "stop": _stops(fields.take("stop", (str, list), "a text or a list of texts", [])),
     }
+    schema = _schema(fields)
+    if schema is not None:
+        arguments["json_schema"] = schema
     seed = fields.number("seed", -(1 << 63), (1 << 64) - 1, whole=True)
     arguments["seed"] = None if seed is None else seed % (1 << 64)
     model = fields.take("model", str, "a text", "")
@@ -174,6 +179,23 @@ def _parameters(fields: Fields, prompts: list[Any], most: int | None) -> TextPar
     options.finish()
     fields.finish()
     return TextParameters(model, prompts, arguments, is_stream, has_usage)
+
+
+def _schema(fields: Fields) -> str | None:
+    """Return the JSON schema that an answer is of, if it is of any."""
+    form = fields.take("response_format", dict, "an object", {})
+    kind = form.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return '{"type": "object"}'
+    stated = form.get("json_schema")
+    if kind != "json_schema" or not isinstance(stated, dict) or not isinstance(stated.get("schema"), dict):
+        raise wrong("response_format", "is of type 'text', 'json_object', or 'json_schema' with a schema")
+    schema = json.dumps(stated["schema"])
+    if len(schema) > SCHEMA_LENGTH:
+        raise wrong("response_format", f"has a schema of more than {SCHEMA_LENGTH:,} characters")
+    return schema
 
 
 def _stops(value: str | list[Any]) -> list[str]:

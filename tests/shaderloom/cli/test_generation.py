@@ -52,6 +52,18 @@ def test_generate(folder: Path, generator: Generator):
     assert "top_p" in run_command("generate", folder, "the", "--top-p", 3, status=1).output
 
 
+def test_answers_follow_the_grammar_of_a_file(folder: Path, tmp_path: Path):
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text(json.dumps({"enum": [{"a": 1}, [2, 3]]}))
+    grammar.write_text('start: "no" | "yes"')
+    for option, answers in (("--json-schema", ['{"a": 1}', "[2, 3]"]), ("--grammar", ["no", "yes"])):
+        path = schema if option == "--json-schema" else grammar
+        assert run_command("generate", folder, "the cat", option, path, "-n", 30).stdout.strip() in answers
+    assert run_command("generate", folder, "the cat", "--regex", "[ab]{3}c", "-n", 30).stdout.strip()[3:] == "c"
+    assert "unclosed" in run_command("generate", folder, "the cat", "--regex", "[a", status=1).output
+    assert "no file" in run_command("generate", folder, "the", "--grammar", tmp_path / "no", status=1).output
+
+
 def test_errors_and_notes_speak_of_the_options_that_there_are(folder: Path, monkeypatch: pytest.MonkeyPatch):
     failed = run_command("generate", folder, "the cat", "--max-length", 5, status=1)
     assert "--max-length" in failed.output and "max_length" not in failed.output

@@ -13,6 +13,7 @@ import pytest
 from shaderloom import InferenceSession, Tensor
 from shaderloom.generate.choice_model import build_choice
 from shaderloom.generate.chooser import DeviceChoice
+from shaderloom.generate.grammar import mask_words, masked
 from shaderloom.generate.sampling import Sampling, choose, uniform
 from shaderloom.runtime.plan.errors import InputError
 
@@ -74,6 +75,28 @@ def test_rows_are_chosen_by_parameters_of_their_own(each_device: Any, vocabulary
             wanted = choose(numbers[row, 0], seen, samplings[row], len(texts[row]))
             assert chosen[row] == (wanted if always else -1)
             texts[row].append(wanted)
+    choice.close()
+
+
+def test_tokens_that_are_not_allowed_are_not_chosen(each_device: Any):
+    """Masks of some tokens, of fewer than there are candidates, of one; and none, behind these."""
+    vocabulary, rng = 301, np.random.default_rng(7)
+    numbers = (rng.standard_normal((len(CASES), 1, vocabulary)) * 3).astype(np.float32)
+    choice = device_choice(Tensor.from_numpy(numbers, each_device))
+    samplings = [Sampling(**parameters, seed=row) for row, (parameters, _) in enumerate(CASES)]
+    texts = [rng.integers(0, vocabulary, 5).tolist() for _ in CASES]
+    choice.begin([ids[:-1] for ids in texts])
+    for count in (200, 20, 1, vocabulary):
+        masks = []
+        for _ in CASES:
+            allowed = rng.permutation(vocabulary)[:count]
+            bits = np.isin(np.arange(mask_words(vocabulary) * 32), allowed)
+            masks.append(np.packbits(bits, bitorder="little").view("<u4"))
+        chosen = choice.choose(texts, samplings, None if count == vocabulary else masks)
+        for row, (_, always) in enumerate(CASES):
+            seen = np.isin(np.arange(vocabulary), texts[row])
+            wanted = choose(masked(numbers[row, 0], masks[row]), seen, samplings[row], 5)
+            assert chosen[row] == wanted or (chosen[row] == -1 and not always)
     choice.close()
 
 

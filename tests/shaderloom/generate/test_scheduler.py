@@ -5,8 +5,9 @@ Covers: shaderloom/generate/scheduler, shaderloom/generate/slots.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from queue import Full
 from typing import Any
@@ -15,10 +16,11 @@ import numpy as np
 import pytest
 
 from shaderloom import Generator
+from shaderloom.generate.grammar import TextConstraint
 from shaderloom.generate.limited_process import LimitedProcess
 from shaderloom.generate.scheduler import Scheduler, TextRequest
 from shaderloom.generate.slots import SlotBatch, batch_sizes
-from shaderloom.runtime.plan.errors import ClosedError, InternalError, ShapeError
+from shaderloom.runtime.plan.errors import ClosedError, InputError, InternalError, ShapeError
 
 from ...support.held_steps import held_steps
 from ...support.patience import PATIENCE
@@ -191,6 +193,31 @@ def test_a_step_that_fails_fails_its_texts_alone(
         scheduler.submit([again.request])
         assert again.result().tokens == until_end(tiny.greedy(again.ids, 3))
         assert scheduler.is_running
+
+
+def test_a_grammar_that_fails_fails_its_text_alone(
+    generator: Generator, scheduler: Scheduler, tiny: TinyGguf, monkeypatch: pytest.MonkeyPatch
+):
+    """One text whose grammar fails behind two tokens, beside one with a grammar, and one without."""
+    allowed = TextConstraint.allowed
+
+    def fail(self: TextConstraint, ids: Sequence[int]) -> Any:
+        if ids[0] == 7 and len(ids) == 12:
+            raise InputError("too much")
+        return allowed(self, ids)
+
+    monkeypatch.setattr(TextConstraint, "allowed", fail)
+    asked = [
+        Asked(generator, [7, *drawn(9)], 9, regex="[a-z]+"),
+        Asked(generator, [8, *drawn(9)], 9, regex="[a-c]{4}"),
+        Asked(generator, [9, *drawn(9)], 9),
+    ]
+    scheduler.submit([each.request for each in asked])
+    failed, constrained, free = (each.result() for each in asked)
+    assert isinstance(failed.error, InputError) and len(failed.tokens) == 2
+    assert re.fullmatch("[a-c]{4}", constrained.text) and constrained.ended_by == "end"
+    assert free.tokens == until_end(tiny.greedy(asked[2].ids, 9))
+    assert scheduler.is_running
 
 
 def test_closing_fails_what_is_not_done(folder: Path, device: Any):

@@ -10,15 +10,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import openai
+import pydantic
 import pytest
 
 from shaderloom.generate.generator import Generator
 from shaderloom.generate.scheduler import Scheduler
+from shaderloom.server.errors import RequestError
 from shaderloom.server.openai.answers import TextModel
+from shaderloom.server.openai.parameters import SCHEMA_LENGTH, chat_parameters
 from shaderloom.server.openai.routes import OpenAiApi
 from shaderloom.server.running import ApiServer
 
@@ -107,6 +110,10 @@ def test_completions(client: openai.OpenAI, generator: Generator):
     assert one.usage is not None and one.usage.completion_tokens <= 16
 
 
+def schema_format(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "pet", "strict": True, "schema": schema}}
+
+
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("model", {"model": "other"}), ("model", {"model": None}), ("model", {"model": 3}),
@@ -126,9 +133,51 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("stream_options", {"stream_options": []}), ("include_usage", {"stream_options": {"include_usage": 1}}),
     ("n", {"n": 2}), ("n", {"n": True}), ("logprobs", {"logprobs": True}), ("logprobs", {"logprobs": 0}),
     ("top_logprobs", {"top_logprobs": 2}), ("tools", {"tools": [{"type": "function"}]}),
-    ("response_format", {"response_format": {"type": "json_object"}}), ("logit_bias", {"logit_bias": {"3": 1}}),
+    ("response_format", {"response_format": {"type": "xml"}}),
+    ("response_format", {"response_format": "text"}),
+    ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
+    ("response_format", {"response_format": schema_format({"type": "objct"})}),
+    ("logit_bias", {"logit_bias": {"3": 1}}),
     ("frequency_penalty", {"frequency_penalty": 1}), ("unheard", {"unheard": 1}), ("x" * 80, {"x" * 200: 1}),
 ]  # fmt: skip
+
+
+class Pet(pydantic.BaseModel):
+    """What answers are."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+    kind: Literal["cat", "dog"]
+    legs: Literal[2, 4]
+
+
+def test_answers_follow_a_json_schema(client: openai.OpenAI, generator: Generator):
+    """More clients than slots, one without a schema; the client itself reads what it has asked for."""
+    seeds = range(SLOTS + 2)
+
+    def parsed(seed: int) -> Any:
+        options: dict[str, Any] = {"model": "tiny", "messages": MESSAGES, "max_tokens": 60, "seed": seed}
+        if seed == 1:
+            return client.chat.completions.create(**options)
+        return client.chat.completions.parse(response_format=Pet, **options)
+
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        answers = list(pool.map(parsed, seeds))
+    assert all(isinstance(answers[seed].choices[0].message.parsed, Pet) for seed in seeds if seed != 1)
+    free = generator.generate(MESSAGES, max_new_tokens=60, temperature=1.0, seed=1, stream=False)
+    assert answers[1].choices[0].message.content == free.text
+    whole = generator.generate(
+        MESSAGES, max_new_tokens=60, temperature=1.0, seed=2, json_schema=Pet.model_json_schema(), stream=False
+    )
+    assert answers[2].choices[0].message.content == whole.text
+    some: Any = {"type": "json_object"}
+    answer = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=9, response_format=some)
+    assert str(answer.choices[0].message.content).startswith("{")
+
+
+def test_the_size_of_a_schema_is_limited():
+    schema = schema_format({"enum": ["x" * SCHEMA_LENGTH]})
+    with pytest.raises(RequestError, match="65,536 characters"):
+        chat_parameters({"model": "tiny", "messages": MESSAGES, "response_format": schema})
 
 
 def test_wrong_requests_are_refused_by_name(served: ApiServer):
