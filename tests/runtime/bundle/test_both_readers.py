@@ -258,8 +258,8 @@ def test_random_mutations(seeds, javascript):
 def test_twenty_thousand_mutations_are_refused_or_accepted(seeds):
     """Bundles of all kinds, a third of them programs and a third further models: no error of another kind.
 
-    None takes Node five seconds of processor time, of which a manifest takes some milliseconds: a busy machine changes it
-    little.
+    None takes Node five seconds of processor time, of which a manifest takes some milliseconds: a busy machine changes
+    that little.
     """
     programs = [seed for seed in seeds if seed.manifest.get("programs")]
     further = [seed for seed in seeds if seed.model]
