@@ -11,7 +11,7 @@ export type DataType =
 export type TypedArray =
   | Float32Array | Int32Array | Uint32Array | Int16Array | Uint16Array | Int8Array | Uint8Array | Uint8ClampedArray
   | BigInt64Array | BigUint64Array
-  | (ArrayBufferView & { readonly BYTES_PER_ELEMENT: 2; readonly length: number });
+  | (ArrayBufferView & ArrayLike<number> & { readonly BYTES_PER_ELEMENT: 2 });
 
 /**
  * A value for an input. Without `dims` its number of elements must settle which shapes are meant.

@@ -161,6 +161,44 @@ def test_a_page_of_vite_is_built_and_runs(browser: Chromium, package: Path, bund
         assert page.messages == []
 
 
+#: What a page in TypeScript writes
+TYPED = """
+import { load, ShaderloomError, evaluate, type Progress, type Session } from "@shaderloom/runtime";
+import { loadGenerator } from "@shaderloom/runtime/generate";
+
+const onProgress = ({ what, done, total }: Progress) => console.log(what, done / total);
+const session: Session = await load("/b/", { onProgress, signal: AbortSignal.timeout(5), cache: true });
+const { y } = await session.run({ x: new Float32Array(3) });
+const first: number | bigint = y.data[0];
+const elements: ArrayLike<number | bigint> = y.data;
+const onDevice = await session.run({ x: new Float32Array(3) }, { location: "gpu" });
+const buffer: GPUBuffer = onDevice.y.buffer;
+const views = await session.run({ x: { data: buffer, dims: [3] } }, { location: "view", outputs: ["y"] });
+views.y.release();
+await session.run({ x: onDevice.y }, { into: { y: buffer }, inPlace: true, location: { z: "gpu" } });
+for (const { label, microseconds } of await session.profile({})) console.log(label, microseconds / 1000);
+await session.recover();
+session.dispose();
+const size: number = evaluate(["+", "n", 1], { n: 2 });
+const generator = await loadGenerator("/b/").catch((error) => error instanceof ShaderloomError && error.kind);
+// @ts-expect-error there is no such location
+await session.run({}, { location: "moon" });
+export { elements, first, generator, size };
+"""
+
+
+@pytest.mark.parametrize("resolution", ["bundler", "nodenext"])
+def test_the_types_serve_a_page(package: Path, tmp_path: Path, resolution: str):
+    (tmp_path / "node_modules" / "@shaderloom").mkdir(parents=True)
+    (tmp_path / "node_modules" / "@shaderloom" / "runtime").symlink_to(package)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "page.ts").write_text(TYPED)
+    module = "esnext" if resolution == "bundler" else resolution
+    options = ["--noEmit", "--strict", "--target", "es2022", "--module", module, "--moduleResolution", resolution]
+    done = subprocess.run([TOOLS / ".bin" / "tsc", *options, "page.ts"], cwd=tmp_path, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout
+
+
 #: Uses what the API has, and names what is not as it should be; runs in pages and in Node.js
 TOUR = """
 export async function tour(load, source, verifyKey) {
