@@ -67,7 +67,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     With ``numbers`` the text reads its sizes from fields of ``problem``, which is declared nowhere yet
     (:mod:`.sharing`).
     """
-    functions = Functions(numbers=numbers)
+    functions = Functions(numbers=numbers, by_bits=spec.by_bits)
     aligned = _aligned_loads(spec)
     wide = _vector_operands(spec, aligned)
     paired = _paired_operands(spec, wide)
@@ -87,8 +87,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
             hooks.append(_hook_function(hook, emitter, wide))
             continue
         kind, helper = held
-        packed[hook.name] = kind, f"{helper}_4"
-        functions.helpers[helper, "4"] = None
+        packed[hook.name] = kind, functions.declare(helper, "4")
         assert hook.result is not None
         emitter.write_return(emitter.words(hook.result))
         hooks.append(HookFunction(hook.name, _parameters(hook), kind, tuple(emitter.lines)))

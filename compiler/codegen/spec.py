@@ -76,4 +76,5 @@ class KernelSpec:
     workgroup_bytes: int = 0
     parameters: tuple[tuple[str, Any], ...] = ()  #: further template parameters that are no dims (names, flags)
     hides_uniforms: bool = False  #: whether the text hides its sizes from a driver that would inline them
+    by_bits: tuple[str, ...] = ()  #: helpers that the driver is better given as integer arithmetic
     iterations: Dim | None = None  #: dispatches one after another, which ``iteration.number`` tells apart

@@ -46,6 +46,13 @@ class Functions:
     helpers: dict[tuple[str, str], None] = field(default_factory=dict)  #: (name, WGSL type suffix: "1" or "4")
     symbols: dict[str, None] = field(default_factory=dict)  #: declared dynamic dimensions that are read
     numbers: Numbers | None = None  #: sizes that the text does not spell; None: it spells them all
+    by_bits: tuple[str, ...] = ()  #: helpers that the driver is better given as integer arithmetic
+
+    def declare(self, helper: str, suffix: str) -> str:
+        """Register a helper for declaration; return the name of its function."""
+        name = f"{helper}_bits" if helper in self.by_bits else helper
+        self.helpers[name, suffix] = None
+        return f"{name}_{suffix}"
 
 
 class Writer:
@@ -90,9 +97,8 @@ class Writer:
 
     def call(self, helper: str, arguments: list[str], lanes: int = 1) -> str:
         """Format a call of a helper function, and register the helper for declaration."""
-        suffix = "4" if lanes == LANES else "1"
-        self.functions.helpers[helper, suffix] = None
-        return f"{helper}_{suffix}({', '.join(map(bare, arguments))})"
+        function = self.functions.declare(helper, "4" if lanes == LANES else "1")
+        return f"{function}({', '.join(map(bare, arguments))})"
 
 
 def is_atomic(text: str) -> bool:

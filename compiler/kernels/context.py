@@ -101,6 +101,7 @@ class GroupContext:
             draft.workgroup_bytes,
             tuple(sorted(draft.parameters.items())),
             self.target.inlines_uniforms,
+            self.target.by_bits,
             draft.iterations,
         )
         return BuiltKernel(spec, bound, draft.flops, tuple(self._decisions.values()))

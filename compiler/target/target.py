@@ -134,6 +134,7 @@ class Target:
     has_cheap_barriers: bool  #: whether threads may share a row wherever rows are few
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
     converts_halves: bool  #: whether reading a half takes no longer than reading a float
+    by_bits: tuple[str, ...]  #: helpers whose form in integer arithmetic is faster than the driver's function
     multiplies_bytes: bool  #: whether products of the four bytes of a word take the time of one product
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out
     #: whether the driver writes out loops whose bounds it knows, which takes it long, and specialises a shader anew in

@@ -39,8 +39,15 @@ def pairs(left: np.ndarray, right: np.ndarray) -> list[np.ndarray]:
     return [left[both[:, 0]], right[both[:, 1]]]
 
 
-def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], result: str, lanes: int) -> np.ndarray:
-    """``build`` of the elements of ``arrays`` on the device, stored as ``result``.
+def evaluate(
+    device,
+    build: Callable[..., ex.Expr],
+    arrays: list[np.ndarray],
+    result: str,
+    lanes: int,
+    by_bits: tuple[str, ...] = (),
+) -> np.ndarray:
+    """``build`` of the elements of ``arrays`` on the device, stored as ``result``, with helpers ``by_bits``.
 
     Arrays are lengthened to whole groups of lanes: an access past the end would be moved onto the last element.
     """
@@ -59,7 +66,7 @@ def evaluate(device, build: Callable[..., ex.Expr], arrays: list[np.ndarray], re
     spec = KernelSpec(
         "map", MapConfig(lanes, 64), (*operands, BoundTensor("y", "read_write", result)),
         (Hook("store", ("q",), lanes, (), None, (Store("y", result, position, value),)),),
-        (("threads", threads),), 64, (-(-threads // 64), 1, 1),
+        (("threads", threads),), 64, (-(-threads // 64), 1, 1), by_bits=by_bits,
     )  # fmt: skip
     kernel = render(spec)
     pipeline = device.pipeline(kernel, checked=True, max_wgsl_bytes=1 << 20).pipeline

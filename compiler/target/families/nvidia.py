@@ -53,6 +53,7 @@ TARGET = Target(
     has_cheap_barriers=True,
     prefers_long_words=False,
     converts_halves=True,
+    by_bits=(),
     multiplies_bytes=True,
     prefers_written_out_loops=True,
     # about one workgroup starts in a nanosecond, which bounds the rate of many small ones; few spread better

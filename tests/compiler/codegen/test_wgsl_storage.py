@@ -24,7 +24,7 @@ from shaderloom.runtime.plan.errors import LimitError
 
 from ...support.golden import check_golden
 from ...support.kernels import compile_kernels, make_model
-from ...support.wgsl import FLOATS, PACKED, both_forms, evaluate, quiet
+from ...support.wgsl import FLOATS, PACKED, both_forms, evaluate, quiet, unary
 
 # -- packed storage ----------------------------------------------------------------------------------------------------
 
@@ -65,6 +65,37 @@ def test_halves_round_to_nearest_even(name, each_device):
     expected = quiet(lambda: values.astype(compute_dtype(BY_NAME[name])))
     step = 2.0**-10 if name == "float16" else 0.0  # WGSL lets packing to f16 round either way
     np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=step)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_all_halves_are_unpacked_by_bits(lanes, each_device):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    found = evaluate(each_device, lambda x: x, [halves], "float32", lanes, ("unpack_float16",))
+    np.testing.assert_array_equal(found.view(np.uint32) >> 31, halves.view(np.uint16) >> 15)
+    np.testing.assert_array_equal(found, halves.astype(np.float32))
+
+
+def _around_halves() -> np.ndarray:
+    """All halves as float32, ties between them, and their neighbours; numbers beyond float16, NaN, subnormal floats."""
+    halves = np.arange(1 << 15, dtype=np.uint16).view(np.float16).astype(np.float32)
+    ties = (halves[:-1] + halves[1:]) / 2
+    beyond = np.array([65519.99, 65520.0, 1e9, 3.4e38, 1e-40, 1e-8, 2.9802322e-08, 2.9802326e-08], np.float32)
+    numbers = np.concatenate([halves, ties, np.nextafter(ties, 0), np.nextafter(ties, np.float32(np.inf)), beyond])
+    return np.concatenate([numbers, -numbers])
+
+
+def test_halves_are_packed_by_bits_to_the_nearest_even(each_device):
+    values = quiet(_around_halves)
+    found = evaluate(each_device, lambda x: x, [values], "float16", 4, ("pack_float16",))
+    np.testing.assert_array_equal(found, quiet(lambda: values.astype(np.float16)))
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(values))
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_rounding_by_bits_to_the_nearest_even_half(lanes, each_device):
+    values = quiet(_around_halves)
+    found = evaluate(each_device, unary("round_float16"), [values], "float32", lanes, ("round_float16",))
+    np.testing.assert_array_equal(found, quiet(lambda: values.astype(np.float16).astype(np.float32)))
 
 
 def test_packed_stores_need_whole_words():
