@@ -5,7 +5,8 @@ memory, and four times what a product reads.  A value like it is *narrow* if it 
 arithmetic as cheap as dequantisation, from constants that together are at least a quarter smaller.  Kernels load the
 constants and compute the value in registers.
 
-What narrow values are computed from are their *leaves*: constants of the model, and what costs more to compute.
+What narrow values are computed from are their *leaves*: constants of the model, what joins several of them, which is
+as narrow in memory as they are, and what costs more to compute.
 """
 
 from __future__ import annotations
@@ -54,14 +55,21 @@ def _parts(value: Value, operators: Registry) -> tuple[set[Value], set[Value]]:
         current = stack.pop()
         if current in inner or current in leaves:
             continue
-        if current.producer is None or not is_cheap(current.producer, operators):
+        node = current.producer
+        if node is None or not is_cheap(node, operators) or _joins(node, operators):
             leaves.add(current)
             continue
         inner.add(current)
         if len(inner) > MOST_NODES:
             return set(), leaves
-        stack.extend(operators.of(current.producer).data_inputs(current.producer))
+        stack.extend(operators.of(node).data_inputs(node))
     return inner, leaves
+
+
+def _joins(node: Node, operators: Registry) -> bool:
+    """Return whether the node moves elements of several tensors to one, which a kernel chooses in each load."""
+    definition = operators.of(node)
+    return definition.is_view and len(definition.data_inputs(node)) > 1
 
 
 def _bits(value: Value) -> int:
