@@ -30,9 +30,19 @@ from .prologues import place_maps
 __all__ = ["Fusion", "constant_values", "fuse"]
 
 
-def fuse(graph: Graph, *, enabled: bool = True, max_operands: int = 8, operators: Registry = registry) -> Fusion:
-    """Group the nodes of an expanded graph.  With ``enabled`` off every node is its own kernel."""
-    partition = Partition(graph, enabled, max_operands, operators)
+def fuse(
+    graph: Graph,
+    *,
+    enabled: bool = True,
+    max_operands: int = 8,
+    operators: Registry = registry,
+    converts_halves: bool = True,
+) -> Fusion:
+    """Group the nodes of an expanded graph.
+
+    With ``enabled`` off every node is its own kernel.  Without ``converts_halves`` no kernel dequantises float16.
+    """
+    partition = Partition(graph, enabled, max_operands, operators, converts_halves)
     grow_regions(partition)
     place_maps(partition)
     respect_operand_limit(partition)

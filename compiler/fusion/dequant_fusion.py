@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ...runtime.plan.dtypes import FLOAT16
 from ..ir.graph import Graph, Node, Value
 from ..ops.registry import Registry, registry
 from ..symbolic import polynomial as ix
@@ -23,8 +24,13 @@ ARITHMETIC = frozenset({"Cast", "Add", "Sub", "Mul", "Div", "Neg", "loom.Dequant
 MOST_NODES = 12
 
 
-def narrow_values(graph: Graph, constant: Collection[Value], operators: Registry = registry) -> set[Value]:
-    """Narrow values that run-time nodes read, and the narrow values between them and their leaves."""
+def narrow_values(
+    graph: Graph, constant: Collection[Value], operators: Registry = registry, *, converts_halves: bool = True
+) -> set[Value]:
+    """Return narrow values that run-time nodes read, and the narrow values between them and their leaves.
+
+    Without ``converts_halves`` those whose codes are float16 are none.
+    """
     narrow: set[Value] = set()
     for node in graph.nodes:
         if node.outputs[0] in constant:
@@ -32,7 +38,7 @@ def narrow_values(graph: Graph, constant: Collection[Value], operators: Registry
         for value in operators.of(node).data_inputs(node):
             if value in constant and value not in narrow:
                 inner, leaves = _parts(value, operators)
-                if inner and _is_smaller(leaves, value):
+                if inner and _is_smaller(leaves, value, converts_halves):
                     narrow |= inner
     return narrow
 
@@ -84,10 +90,12 @@ def _width(value: Value) -> int:
     return node.attributes.bits if node is not None and node.op == "PackCodes" else value.dtype.bits
 
 
-def _is_smaller(leaves: Collection[Value], value: Value) -> bool:
+def _is_smaller(leaves: Collection[Value], value: Value, converts_halves: bool) -> bool:
     """Return whether a kernel that loads ``leaves`` reads less than one that loads ``value``.
 
     The largest leaf has the codes: its elements must be narrower.  Of leaves of one size that is the narrowest.
     """
     largest = max(leaves, key=lambda leaf: (_bits(leaf), -_width(leaf)))
+    if largest.dtype is FLOAT16 and not converts_halves:
+        return False
     return _width(largest) < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)

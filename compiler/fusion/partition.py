@@ -20,7 +20,9 @@ class Partition:
     is not materialised is inlined.
     """
 
-    def __init__(self, graph: Graph, enabled: bool, max_operands: int, operators: Registry) -> None:
+    def __init__(
+        self, graph: Graph, enabled: bool, max_operands: int, operators: Registry, converts_halves: bool
+    ) -> None:
         self.graph = graph
         self.enabled = enabled
         self.max_operands = max_operands
@@ -28,7 +30,9 @@ class Partition:
         self.rank = {node: position for position, node in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.constant = constant_values(graph)
-        self.narrow = narrow_values(graph, self.constant, operators) if enabled else set()
+        self.narrow: set[Value] = set()
+        if enabled:
+            self.narrow = narrow_values(graph, self.constant, operators, converts_halves=converts_halves)
         self.region_of: dict[Node, Region] = {}
         self.materialise: set[Value] = set()
         self.reasons: dict[tuple[int, int], tuple[Node, Node, str]] = {}  #: the first of each pair

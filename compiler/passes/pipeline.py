@@ -131,8 +131,11 @@ def _fuse(*, enabled: bool) -> PassFunction:
     """Return a pass that divides nodes among kernels: with ``enabled`` off one each.  It counts the kernels."""
 
     def run(lowering: Lowering, compilation: Compilation) -> int:
-        buffers = compilation.target.limit("max-storage-buffers-per-shader-stage")
-        lowering.fusion = fuse(lowering.graph, enabled=enabled, max_operands=buffers)
+        target = compilation.target
+        buffers = target.limit("max-storage-buffers-per-shader-stage")
+        lowering.fusion = fuse(
+            lowering.graph, enabled=enabled, max_operands=buffers, converts_halves=target.converts_halves
+        )
         return len(lowering.fusion.groups)
 
     return run

@@ -26,6 +26,7 @@ from ..options import DEFAULT_LIMITS, Limits
 from ..reference.constant_eval import evaluate_constant
 from ..rewriting.builder import GraphBuilder
 from .storable import StorableTypes
+from .weight_types import convert_constants, is_table
 
 HALVES = (FLOAT16, BFLOAT16)
 
@@ -153,9 +154,15 @@ def _stored_operand(output: Value) -> Value | None:
 def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> int:
     """Give values in memory the 16-bit types that the model declares, where the same kernel can store them.
 
-    Return the number of values whose type changed.
+    Where the device takes long to convert float16, only inputs, outputs and tables of which kernels read some elements
+    are halves.  Return the number of values whose type changed.
     """
     types = storage_types(graph, fusion)
+    if not compilation.target.converts_halves:
+        _widen_weights(graph, fusion)
+        types = {
+            value: dtype for value, dtype in types.items() if dtype is not FLOAT16 or _is_half_table(value, fusion)
+        }
     if not types:
         return 0
     storable = StorableTypes(graph, fusion, compilation)
@@ -168,6 +175,19 @@ def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> in
         if value not in fusion.materialised and value.producer is not None and value.dtype is FLOAT32:
             value.dtype = dtype
     return sum(value.dtype in HALVES for value in types)
+
+
+def _widen_weights(graph: Graph, fusion: Fusion) -> None:
+    """Let kernels read constants of halves as float32 copies, but for tables."""
+    read = dict.fromkeys(value for group in fusion.groups if not group.constant for value in group.reads)
+    halves = [value for value in read if value.is_constant and value.dtype is FLOAT16 and not is_table(value, fusion)]
+    convert_constants(graph, fusion, halves, FLOAT32)
+
+
+def _is_half_table(value: Value, fusion: Fusion) -> bool:
+    """Return whether ``value`` is a table that is made before a run."""
+    group = fusion.materialised.get(value)
+    return group is not None and group.constant and is_table(value, fusion)
 
 
 def storage_types(graph: Graph, fusion: Fusion) -> dict[Value, DType]:

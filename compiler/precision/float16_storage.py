@@ -29,7 +29,6 @@ from ..fusion import Fusion
 from ..ir.graph import Graph, Value
 from ..kernels.family import family_named
 from ..kernels.groups import Group
-from ..ops.onnx.cast import CastAttributes
 from ..ops.registry import registry
 from ..symbolic import polynomial as ix
 from .constant_ranges import weight_range
@@ -37,6 +36,7 @@ from .exact_set import ExactSet, InterfaceConstraints
 from .observed_range import ObservedRange, node_name
 from .overflow_analysis import IN_RANGE, overflowing_outputs, overflowing_values
 from .storable import StorableTypes
+from .weight_types import convert_constants, is_table
 
 #: Weights of one axis and no more elements are vectors
 _VECTOR = 1 << 16
@@ -80,7 +80,7 @@ def store_halves(
             if _may_change(group.output, outputs)
         ),
     ]
-    _apply(graph, fusion, decisions, running)
+    _apply(graph, fusion, decisions)
     halves = [decision for decision in decisions if decision.reason is None]
     activations = [decision.value for decision in halves if not decision.is_weight]
     named = list(zip(map(graph.whole_name, graph.output_names), graph.outputs))
@@ -143,7 +143,7 @@ class _HalfRules:
             return f"a weight reaches {magnitude:.3g}, float16 ends at {FLOAT16_LARGEST:.0f}"
         if 0.0 < magnitude < FLOAT16_SMALLEST_NORMAL:
             return f"no weight exceeds {magnitude:.3g}: float16 has few bits left there"
-        if not self.converts_halves and not self._is_table(value):
+        if not self.converts_halves and not is_table(value, self.fusion):
             return _SLOW
         return None
 
@@ -163,14 +163,6 @@ class _HalfRules:
             reason = f"its kernel ({group.family}) stores no half words, or would be slower"
         return reason or (None if self.converts_halves else _SLOW)
 
-    def _is_table(self, weight: Value) -> bool:
-        """Return whether each kernel that reads a weight reads fewer elements than it has."""
-        return all(
-            group.region is None and ix.bounds(group.output.elements)[1] < ix.bounds(weight.elements)[0]
-            for group in self.fusion.groups
-            if weight in group.reads
-        )
-
     def _stores_halves(self, group: Group) -> bool:
         """Return whether the group's kernel is the same one with a float16 result."""
         return family_named(group.family).stores_halves and self.storable.can_store(group, FLOAT16)
@@ -184,38 +176,10 @@ def _is_tensor(value: Value) -> bool:
     return definition.is_view and all(map(_is_tensor, definition.data_inputs(value.producer)))
 
 
-def _apply(graph: Graph, fusion: Fusion, decisions: Sequence[StorageDecision], running: Sequence[Group]) -> None:
+def _apply(graph: Graph, fusion: Fusion, decisions: Sequence[StorageDecision]) -> None:
     """Change the types; a constant of the model is read as a converted copy, made once before everything else."""
-    conversions = []
-    for decision in decisions:
-        if decision.reason is not None:
-            continue
-        if decision.value.is_constant:
-            conversions.append(_convert(graph, fusion, decision.value, running))
-        else:
-            decision.value.dtype = FLOAT16
-    if conversions:
-        fusion.groups[:0] = conversions
-        for number, group in enumerate(fusion.groups):
-            group.index = number
-        graph.sort()
-
-
-def _convert(graph: Graph, fusion: Fusion, value: Value, running: Sequence[Group]) -> Group:
-    """Make ``running`` groups read a float16 copy of a constant; return the group that computes the copy."""
-    readers = [group for group in running if value in group.reads]
-    origins = next((node.origins for group in readers for node in group.nodes if value in node.inputs), ())
-    attributes = CastAttributes(to=FLOAT16.onnx)
-    node = graph.add_node("Cast", [value], attributes, [(value.name, FLOAT16, value.shape)], domain="", origins=origins)
-    copy = node.output
-    copy.layout = value.layout
-    for group in readers:
-        for reader in group.nodes:
-            static = registry.of(reader).static_inputs
-            for position, operand in enumerate(reader.inputs):
-                if operand is value and position not in static:
-                    graph.set_input(reader, position, copy)
-        group.reads[group.reads.index(value)] = copy
-    conversion = Group(0, "map", None, copy, True, [], [value])
-    fusion.materialised[copy] = conversion
-    return conversion
+    halves = [decision.value for decision in decisions if decision.reason is None]
+    for value in halves:
+        if not value.is_constant:
+            value.dtype = FLOAT16
+    convert_constants(graph, fusion, [value for value in halves if value.is_constant], FLOAT16)

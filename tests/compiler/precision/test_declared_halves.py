@@ -13,6 +13,7 @@ import pytest
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from shaderloom import InferenceSession
+from shaderloom.compiler.target import target_of
 
 from ...support.running import compile_for
 
@@ -148,6 +149,54 @@ def test_a_factor_folded_into_half_weights(each_device, size: int, weight: float
     found = run(each_device, half_model(nodes, {"x": x.shape}, weights), {"x": x})
     expected = x.astype(np.float64) @ weights["w"].astype(np.float64) * np.float64(weights["s"][0])
     assert_rounded_once(found, expected, roundings=2)
+
+
+def test_halves_lie_in_memory_where_the_device_converts_them_fast(each_device) -> None:
+    """Elsewhere inputs, outputs and tables alone are halves, and the rest has the kernels of a float32 model."""
+    generator = np.random.default_rng(8)
+    weights = {
+        "t": generator.standard_normal((600, 24)).astype(np.float16),
+        "v": (generator.standard_normal((24, 64)) * 0.2).astype(np.float16),
+        "w": generator.standard_normal((64, 16)).astype(np.float16),
+    }
+    nodes = [
+        helper.make_node("Gather", ["t", "i"], ["e"]),
+        helper.make_node("Add", ["e", "x"], ["a"]),
+        helper.make_node("MatMul", ["a", "v"], ["b"]),
+        helper.make_node("Softmax", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "w"], ["y"]),
+    ]
+    model = half_model(nodes, {"x": (5, 24)}, weights)
+    model.graph.input.append(helper.make_tensor_value_info("i", helper.np_dtype_to_tensor_dtype(np.dtype(int)), [5]))
+    x, i = generator.standard_normal((5, 24)).astype(np.float16), np.array([0, 599, 7, 300, -1])
+    with InferenceSession(model, device=each_device, cache=False) as session:
+        (y,) = session.run(None, {"x": x, "i": i})
+        report = session.report()
+    b = (weights["t"][i].astype(np.float64) + x) @ weights["v"].astype(np.float64)
+    exponents = np.exp(b - b.max(1, keepdims=True))
+    c = exponents / exponents.sum(1, keepdims=True)
+    assert_rounded_once(y.astype(np.float64), c @ weights["w"].astype(np.float64), roundings=6)
+    converts = target_of(each_device.profile).converts_halves
+    types = {row["name"]: row["dtype"] for row in report["tensors"]}
+    assert {types[name] for name in "bc" if name in types} == {"float16" if converts else "float32"}
+    bytes_of = {name: array.size * (2 if converts or name == "t" else 4) for name, array in weights.items()}
+    assert report["weight_bytes"] == sum(bytes_of.values())
+
+
+def test_weights_that_are_joined_stay_halves(device) -> None:
+    """Products of one activation are one, and what is made of their weights loses nothing as halves."""
+    generator = np.random.default_rng(9)
+    weights = {name: generator.standard_normal((256, 256)).astype(np.float16) * np.float16(1e-3) for name in "uvw"}
+    nodes = [helper.make_node("MatMul", ["x", name], [f"{name}x"]) for name in "uvw"]
+    nodes.append(helper.make_node("Concat", ["ux", "vx", "wx"], ["y"], axis=0))
+    x = generator.standard_normal((40, 256)).astype(np.float16)
+    model = half_model(nodes, {"x": x.shape}, weights)
+    products = [x.astype(np.float64) @ weight.astype(np.float64) for weight in weights.values()]
+    assert_rounded_once(run(device, model, {"x": x}), np.concatenate(products), roundings=3)
+    plan = compile_for(model, {"x": x})
+    read = {each.buffer for call in plan.calls for each in call.ranges if each.buffer.startswith("weight:")}
+    (joined,) = [weight for weight in plan.weights if f"weight:{weight.key}" in read]
+    assert joined.bytes == 3 * 256 * 256 * 2
 
 
 def test_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:

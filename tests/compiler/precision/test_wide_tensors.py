@@ -18,6 +18,7 @@ from shaderloom import InferenceSession, SessionOptions
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.bundles.session import load_bundle
 from shaderloom.cli import app
+from shaderloom.compiler.target import target_of
 from shaderloom.execution.engine import WgpuEngine
 from shaderloom.execution.overflow import is_finite
 from shaderloom.runtime.plan.errors import InputError
@@ -141,17 +142,20 @@ def test_a_bound_and_a_divisor_widen_nothing(device) -> None:
 
 
 def test_a_tensor_that_grows_is_measured_once(each_device, calibrations) -> None:
+    """Where the device takes long to convert halves, it is float32 whatever it reaches."""
     x = np.concatenate([ROW, -ROW])
+    stores_halves = target_of(each_device.profile).converts_halves
     with opened(growing(), each_device) as session:
         for _ in range(3):
             assert close(session.run(None, {"x": x})[0], grown(x))
-        assert len(calibrations) == 1 and session.stats.misses == 2
-        (row,) = session.report()["widened"]
-        assert row["tensor"] == "b" and "3.2e+05" in row["why"]
+        assert len(calibrations) == stores_halves and session.stats.misses == 1 + stores_halves
+        widened = session.report().get("widened", [])
+        assert [row["tensor"] for row in widened] == ["b"] * stores_halves
+        assert all("3.2e+05" in row["why"] for row in widened)
         other = np.concatenate([ROW, ROW, ROW])  # another shape: what was measured counts for it, too
-        assert close(session.run(None, {"x": other})[0], grown(other)) and len(calibrations) == 1
+        assert close(session.run(None, {"x": other})[0], grown(other)) and len(calibrations) == stores_halves
     with opened(growing(), each_device, widen="off") as session:
-        assert np.isnan(session.run(None, {"x": x})[0]).any()
+        assert np.isnan(session.run(None, {"x": x})[0]).any() == stores_halves
         with pytest.raises(InputError, match="widen"):
             session.calibrate({"x": x})
 
