@@ -14,7 +14,7 @@ from . import inspect_output as output
 from .command import as_command
 from .common import parse_options, print_json
 from .inspect_folder import looks_like_decoder, show_decoder
-from .inspect_opening import Opening, choose_profile
+from .inspect_opening import Opening
 from .options import (
     CacheOption,
     CompilerOptions,
@@ -137,7 +137,8 @@ def command(
     if looks_like_decoder(model):
         if view.show is not Listing.plan or any((view.after, view.dump, view.html, view.other)):
             raise InputError("of a folder the plans are shown", hint="inspect the model in it for all else")
-        show_decoder(model, choose_profile(device, web), compiler.chosen, cache, as_json)
+        with progress(quiet=as_json) as report:
+            show_decoder(model, Opening(inputs, device, web, cache, report), compiler.chosen, as_json)
         return
     if view.other_options and view.other is None:
         raise InputError("--diff-option is an option of OTHER", hint="give --diff OTHER too")

@@ -13,6 +13,7 @@ from .session import make_feeds
 from .terminal import echo
 
 if TYPE_CHECKING:
+    from ..generate.decoder_runs import DecoderRun
     from ..inspect.inspected_plan import InspectedPlan
     from ..inspect.program_view import ProgramView
     from ..model.compiled import Progress
@@ -100,13 +101,31 @@ class Opening:
 
         if looks_like_bundle(path):
             raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
-        if self.web:
-            raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
-        with self.session(path, options) as session:
+        with self.session(path, options, self.inputs.dynamic) as session:
             return view_of(session, make_feeds(session, self.inputs), path.name)
 
-    def session(self, path: Path, options: dict[str, Any]) -> InferenceSession:
-        """Open a session of a model; raise :class:`DeviceError` if the selected device is missing."""
+    def decoder_view(self, run: DecoderRun, options: dict[str, Any]) -> ProgramView:
+        """Return where the nodes of a decoder run, by running it once on random inputs but for its ``values``."""
+        import numpy as np
+
+        from ..inspect.program_view import view_of
+        from ..model.random_inputs import random_array
+
+        generator = np.random.default_rng(self.inputs.seed)
+        with self.session(run.model, options, dict(run.dynamic)) as session:
+            feeds = {
+                port.name: run.values.get(port.name, random_array(port, run.shapes[port.name], generator))
+                for port in session.get_inputs()
+            }
+            return view_of(session, feeds, run.model.name)
+
+    def session(self, path: Path, options: dict[str, Any], dynamic: Any) -> InferenceSession:
+        """Open a session of a model whose sizes have the ranges ``dynamic``.
+
+        Raises :class:`DeviceError` if the selected device is missing, and :class:`InputError` with ``--web``.
+        """
+        if self.web:
+            raise InputError("stages are compiled for a device of this machine", hint="leave out --web")
         from ..runtime.device.opening import open_device
         from ..session.session import InferenceSession
 
@@ -114,7 +133,7 @@ class Opening:
             path,
             providers=self.providers,
             device=open_device(self.device),
-            dynamic=self.inputs.dynamic,
+            dynamic=dynamic,
             cache=self.cache,
             options=options,
         )
@@ -143,7 +162,7 @@ class Opening:
             if self.web:
                 raise InputError("times are measured on a device of this machine", hint="leave out --web or --profile")
             inspected = self.inspected(path, options)
-            with self.session(path, options) as session:
+            with self.session(path, options, self.inputs.dynamic) as session:
                 self._measure(target, inspected, session)
 
     def _measure(self, target: Path, inspected: InspectedPlan, session: InferenceSession) -> None:

@@ -16,8 +16,9 @@ from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, LOGITS_ROW
 from ..runtime.plan.errors import InputError, ModelError, ShapeError, UnsupportedError
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
+from .decoder_runs import DecoderRun, tokens_title
 from .folder import ModelFolder
-from .model_source import decoder_header, open_decoder, read_header
+from .model_source import OPTIONS, decoder_header, open_decoder, read_header
 
 #: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
 CHUNKS = (1, 16, 128)
@@ -68,6 +69,13 @@ class DecoderForm:
             return "right" if self.has_row else ""
         inputs = {port.name for port in read_header(self._file, options={}).inputs}
         return "left" if inputs >= {MASK, POSITIONS} else ""
+
+    def runs(self) -> list[DecoderRun]:
+        """Return the runs of a conversation."""
+        return [
+            DecoderRun(tokens_title(tokens), self._file, self.shapes(tokens), self.dynamic, OPTIONS)
+            for tokens in CHUNKS
+        ]
 
     def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows."""

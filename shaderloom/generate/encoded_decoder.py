@@ -8,6 +8,7 @@ one is told by ``use_cache_branch``, or is a model of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,14 @@ from ..runtime.plan.errors import InputError
 from ..session.session import InferenceSession
 from .cache import KeyValueCache
 from .decoder import CHUNKS, LENGTH, cache_layout, cache_pairs, checked_length, logits_form
+from .decoder_runs import DecoderRun, tokens_title
 from .folder import ModelFolder
 from .model_source import OPTIONS, read_header
 
 EncoderInputs = Mapping[str, Any]
+#: What a padded first run of each size takes, in later runs of one token, by the measurements of :data:`.decoder.LEAST`
+COSTS = {1: 1, 16: 6, 128: 18}
+COSTS_ON_PROCESSORS = {1: 1, 16: 6, 128: 37}
 
 
 class EncodedForm:
@@ -45,6 +50,8 @@ class EncodedForm:
     def __init__(self, folder: ModelFolder, max_length: int | None, cache: Any) -> None:
         """Read the headers.  Raises :class:`InputError` for a length beyond the model's context."""
         self.max_length = checked_length(folder, max_length)
+        assert folder.encoder is not None, "the form is that of a decoder behind one"
+        self._folder, self._encoder, self._cache = folder, folder.encoder, cache
         first = read_header(folder.model, cache)
         later = first if folder.later is None else read_header(folder.later, cache)
         caches = {port.name: port for port in later.inputs if len(port.dims or ()) == 4}
@@ -55,10 +62,64 @@ class EncodedForm:
         ranges = {PAST: (0, self.max_length), ENCODED_PAST: (0, LENGTH), ENCODED: (1, LENGTH)}
         #: of the first run and of later ones
         self.inputs = tuple({port.name for port in header.inputs} for header in (first, later))
+        hidden = next((port.dims or () for port in first.inputs if port.name == HIDDEN), ())
+        #: the size of an encoded row
+        self.hidden = hidden[-1] if hidden and isinstance(hidden[-1], int) else 0
         self.dynamic = tuple(
             {name: ranges[name] for port in header.inputs for name in port.dims or () if name in ranges}
             for header in (first, later)
         )
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether a flag tells the first run of one model from later ones."""
+        return BRANCH in self.inputs[0]
+
+    def encoder_shapes(self, rows: int, stated: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Return shapes of what the encoder reads: ``rows`` tokens, or the features that file or folder state.
+
+        Raises :class:`InputError` for sizes that neither they nor ``stated`` have.
+        """
+        shapes = {}
+        for port in read_header(self._encoder, self._cache, {}).inputs:
+            dims = (port.dims or ())[1:]
+            other = (rows,) if port.name in (IDS, MASK) else self._folder.features or dims
+            sizes = [dim if isinstance(dim, int) else size for dim, size in zip(dims, other)]
+            stated_sizes = [size for size in sizes if isinstance(size, int)]
+            if port.name not in stated and len(stated_sizes) < len(dims):
+                raise InputError(
+                    "neither the file nor the folder states its sizes",
+                    tensor=port.name,
+                    hint=f"--shape {port.name}=1x80x3000, for example",
+                )
+            shapes[port.name] = stated.get(port.name, (1, *stated_sizes))
+        return shapes
+
+    def runs(self, rows: int, stated: Mapping[str, tuple[int, ...]]) -> list[DecoderRun]:
+        """Return the runs of an answer to :meth:`encoder_shapes`, whose results have as many rows."""
+        folder = self._folder
+        runs = [DecoderRun("the encoder", self._encoder, self.encoder_shapes(rows, stated))]
+        for tokens in first_sizes(self):
+            runs.append(self._run(f"first {tokens_title(tokens)}", folder.model, tokens, rows, is_first=True))
+        runs.append(self._run(f"later {tokens_title(1)}", folder.later or folder.model, 1, rows, is_first=False))
+        return runs
+
+    def _run(self, title: str, model: Path, tokens: int, rows: int, *, is_first: bool) -> DecoderRun:
+        past, encoded_past = (0, 0) if is_first else (min(CHUNKS[1], self.max_length - 1), rows)
+        shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens), ENDS: (1,), LOGITS_ROWS: (1, 1), BRANCH: (1,)}
+        shapes |= {HIDDEN: (1, rows, self.hidden), HIDDEN_MASK: (1, rows)}
+        for name, (batch, heads, size, _) in self.layout.items():
+            shapes[name] = (batch, heads, past if name in self.own else encoded_past, size)
+        names = self.inputs[not is_first]
+        values = {BRANCH: np.array([not is_first])} if self.is_merged else {}
+        shapes = {name: shape for name, shape in shapes.items() if name in names}
+        return DecoderRun(title, model, shapes, self.dynamic[not is_first], OPTIONS, values)
+
+
+def first_sizes(form: EncodedForm) -> tuple[int, ...]:
+    """Return the tokens that first runs have."""
+    most = form.max_length if LOGITS_ROWS in form.inputs[0] else 1
+    return tuple(size for size in CHUNKS if size <= most)
 
 
 class EncodedDecoder:
@@ -74,6 +135,7 @@ class EncodedDecoder:
         progress: Progress | None = None,
     ) -> None:
         """Open the models for texts up to ``max_length`` tokens.  Raises what sessions raise."""
+        self.folder = folder
         self.form = form = EncodedForm(folder, max_length, cache)
         shared: dict[str, Any] = {"cache": cache, "progress": progress}
         self.session = InferenceSession(folder.model, device=device, options=OPTIONS, dynamic=form.dynamic[0], **shared)
@@ -143,10 +205,14 @@ class EncodedDecoder:
             self._run(self._later, [ids[place]], 0, cache, length + place)
         return int(self._token.numpy()[0, 0])
 
+    def first_size(self, wanted: int) -> int:
+        """Return the tokens of the first run, more than are wanted where padding takes less than runs behind it."""
+        costs = COSTS_ON_PROCESSORS if self.session.device.profile.is_software else COSTS
+        return min(first_sizes(self.form), key=lambda size: (costs[size] + max(wanted - size, 0), -size))
+
     def _read_first(self, ids: Sequence[int], cache: KeyValueCache) -> int:
         """Run the first of ``ids``, as many as one run takes; return their number."""
-        wanted = len(ids) if LOGITS_ROWS in self.form.inputs[0] else 1
-        run = max(size for size in CHUNKS if size <= self.form.max_length and wanted > size // 3)
+        run = self.first_size(len(ids))
         part = list(ids[:run])
         self._run(self.session, [*part, *[part[-1]] * (run - len(part))], len(part) - 1, cache, 0)
         cache.rewind(len(part))

@@ -64,6 +64,8 @@ class ModelFolder:
     encoder: Path | None = None
     later: Path | None = None
     starts: tuple[int, ...] = ()
+    #: sizes of the features that it reads of a sound, where the folder states them
+    features: tuple[int, ...] = ()
     #: whether ``path`` is a bundle, of which ``context`` is what it was compiled for
     is_bundle: bool = False
 
@@ -201,10 +203,14 @@ def _read_transformers(folder: Path, file: str | None) -> ModelFolder:
         tuple(name.replace("%d.", f"%d.{part}.") for part in ("decoder", "encoder") for name in names)
         for names in (_PAST, _PRESENT)
     )
-    parts, starts = _encoded_parts(folder, file), _starts(config, generation)
-    return ModelFolder(
-        folder, parts[0], context, ends, past, present, *_chat(folder), heads, size, *parts[1:], starts=starts
-    )
+    parts, begin = _encoded_parts(folder, file), (_starts(config, generation), _features(config))
+    return ModelFolder(folder, parts[0], context, ends, past, present, *_chat(folder), heads, size, *parts[1:], *begin)
+
+
+def _features(config: Settings) -> tuple[int, ...]:
+    """Return the sizes of Whisper's features: of a moment, and the moments, of which two become one position."""
+    sizes = (config.integer("num_mel_bins") or 0, 2 * (config.integer("max_source_positions") or 0))
+    return sizes if all(sizes) else ()
 
 
 def _first(settings: Settings, *names: str) -> int:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +21,9 @@ from shaderloom.runtime.plan.errors import printable_lines
 
 from ...support.command_line import run_command
 from ...support.tiny_gguf import TinyGguf
+from ..generate.test_encoded_decoder import translator, whisper
+
+__all__ = ["translator", "whisper"]  # fixtures
 
 MESSAGE = [{"role": "user", "content": "the cat"}]
 
@@ -144,10 +148,39 @@ def test_options_of_bundles_that_generate(folder: Path, tmp_path: Path):
     assert "--dynamic is not for bundles that generate text" in failed.output
 
 
+@pytest.mark.parametrize("name", ["translator", pytest.param("whisper", marks=pytest.mark.slow)])
+def test_folders_with_an_encoder(name: str, request: pytest.FixtureRequest):
+    folder = request.getfixturevalue(name)
+    facts = json.loads(
+        run_command("bench-tokens", folder, "--prompt", 20, "--tokens", 3, "--repeat", 1, "--json").stdout
+    )
+    assert (facts["prompt_tokens"], facts["new_tokens"]) == (20 if name == "translator" else 1, 3)
+    assert facts["decode_tokens_per_second"] > 0 and facts["plans"] >= 3
+    described = json.loads(run_command("inspect", folder, "--json").stdout)
+    runs = ["the encoder", "first runs of 1 token", "first runs of 16 tokens", "later runs of 1 token"]
+    assert sorted(described) == sorted(runs)
+    assert all(each["kernels"] for each in described.values())
+    if name == "whisper":
+        assert "--web" in run_command("inspect", folder, "--web", status=1).output
+
+
+def test_sizes_of_a_sound_that_no_file_states(whisper: Path, tmp_path: Path):
+    encoder = onnx.load(whisper / "onnx" / "encoder_model.onnx")
+    for axis, size in enumerate(encoder.graph.input[0].type.tensor_type.shape.dim):
+        size.dim_param = f"size{axis}"
+    (tmp_path / "onnx").mkdir()
+    onnx.save(encoder, tmp_path / "onnx" / "encoder_model.onnx")
+    (tmp_path / "onnx" / "decoder_model_merged.onnx").symlink_to(whisper / "onnx" / "decoder_model_merged.onnx")
+    (tmp_path / "config.json").write_text((whisper / "config.json").read_text())
+    failed = run_command("bench-tokens", tmp_path, "--tokens", 2, status=1).output
+    assert "--shape input_features=" in failed
+
+
 def test_inspect_shows_the_plans_of_a_folder(folder: Path):
     output = run_command("inspect", folder).stdout
     assert [line for line in output.splitlines() if line.startswith("runs of")] == [
         "runs of 1 token:", "runs of 16 tokens:", "runs of 128 tokens:",
     ]  # fmt: skip
-    assert list(json.loads(run_command("inspect", folder, "--json").stdout)) == ["1", "128", "16"]
+    described = json.loads(run_command("inspect", folder, "--json").stdout)
+    assert sorted(described) == ["runs of 1 token", "runs of 128 tokens", "runs of 16 tokens"]
     assert "inspect the model" in run_command("inspect", folder, "--show", "wgsl", status=1).output

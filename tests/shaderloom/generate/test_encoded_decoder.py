@@ -1,6 +1,6 @@
 """Texts of models with an encoder, in folders as optimum writes them: the tokens of onnxruntime's steps.
 
-Covers: shaderloom/generate/encoded_decoder.
+Covers: shaderloom/generate/encoded_decoder, shaderloom/generate/decoder_runs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 
 from shaderloom import Generator
 from shaderloom.generate.decoder import DecoderForm
+from shaderloom.generate.encoded_decoder import EncodedDecoder, EncodedForm
 from shaderloom.generate.folder import ModelFolder
 from shaderloom.runtime.plan.errors import InputError, UnsupportedError
 
@@ -141,6 +142,27 @@ def test_draws_are_repeated_by_their_seed(speaker: Generator):
 def test_drivers_give_the_same_tokens(whisper: Path, each_device: Any, reference: Reference):
     with Generator(whisper, device=each_device, cache=False) as generator:
         assert spoken(generator, drawn(3), 4, 5) == reference.greedy(sound(4), drawn(3), 5)
+
+
+def test_what_is_read_first_is_padded_where_that_takes_less(speaker: Generator):
+    """Runs behind the first one have one token: padding pays for more than six, and for most of 128."""
+    decoder = speaker._shared.decoder
+    assert isinstance(decoder, EncodedDecoder)
+    decoder.form.max_length, length = 300, decoder.form.max_length
+    on_processor = decoder.session.device.profile.is_software
+    try:
+        sizes = [decoder.first_size(wanted) for wanted in (1, 5, 6, 16, 27, 28, 46, 47, 128, 200)]
+    finally:
+        decoder.form.max_length = length
+    assert sizes == [1, 1, 16, 16, 16, *([16, 16] if on_processor else [128, 128]), 128, 128, 128]
+
+
+def test_shapes_of_what_the_encoder_reads(whisper: Path, translator: Path):
+    form = EncodedForm(ModelFolder.read(whisper), None, False)
+    assert form.encoder_shapes(7, {}) == {"input_features": (1, 16, 3000)}
+    assert form.encoder_shapes(7, {"input_features": (1, 16, 100)}) == {"input_features": (1, 16, 100)}
+    of_text = EncodedForm(ModelFolder.read(translator), None, False).encoder_shapes(7, {})
+    assert of_text == {"input_ids": (1, 7), "attention_mask": (1, 7)}
 
 
 def test_an_answer_begins_with_the_tokens_of_the_folder(speaker: Generator):
