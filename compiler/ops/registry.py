@@ -24,6 +24,7 @@ from ...runtime.plan.errors import UnsupportedError, close_to, nearest_first
 from ...runtime.plan.record import record
 from ..definitions import Definitions
 from ..ir.graph import Node, Shape, Value
+from ..symbolic import polynomial as ix
 from ..symbolic.expr import Expr
 from ..symbolic.polynomial import Dim
 
@@ -124,6 +125,20 @@ class Indices:
     outside: str = "it is clamped"  #: what becomes of one that is out of range at run time
 
 
+@record
+class Axes:
+    """The declaration that an operand holds axes of operand 0, negative ones counted from the end."""
+
+    position: int  #: of the operand
+    added: bool = False  #: whether they are axes of the result, which has as many more
+
+    def rank(self, operands: Sequence[Value | None]) -> int:
+        """Return the number of axes from which they choose."""
+        value, axes = operands[0], operands[self.position]
+        assert value is not None and axes is not None, "both are there"
+        return value.rank + (ix.number(axes.elements) if self.added else 0)
+
+
 @record(slots=False)
 class OpDef:
     """The definition of one operator.  ``name`` and ``domain`` as in ONNX; internal ones use "loom"."""
@@ -157,8 +172,10 @@ class OpDef:
     reads_word: Callable[[Node], bool] = lambda node: False
     #: position of inputs whose *values* must be known at compile time (shapes, axes, pads ...)
     static_inputs: tuple[int, ...] = ()
-    #: those among them whose integers may be negative
+    #: those among them whose integers may be negative, but for axes
     negative_inputs: tuple[int, ...] = ()
+    #: the one among them that holds axes
+    axes: Axes | None = None
     #: whether the result depends on the element type of an operand, and not on its numbers alone
     by_type: bool = False
     #: operands that hold indices of elements of others

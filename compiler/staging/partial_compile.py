@@ -250,8 +250,6 @@ class _Advancing:
             raise item.node.refusal
         if item in self.refused:
             raise self.refused[item]
-        if item in self.waiting:
-            raise NotKnownError("an operand must be known", origin=item.origin)
         for name in item.reads:
             stage_input = self.result.inputs.get(name)
             if stage_input is not None and stage_input.dtype is None:
@@ -261,6 +259,8 @@ class _Advancing:
             if name in item.scope.foreign and stage_input is None:
                 raise UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
         inputs = [self._lookup(name) if name else None for name in item.inputs]
+        if item in self.waiting:
+            raise NotKnownError("an operand must be known", origin=item.origin)
         try:
             results = self.specialiser.apply(item.node, inputs, _Names(item.scope, self._lookup))
         except ShaderloomError as error:

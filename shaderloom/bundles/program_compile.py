@@ -8,6 +8,7 @@ so no step computes sizes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -41,7 +42,7 @@ from ..runtime.plan.errors import (
 )
 from ..runtime.plan.plan import Plan, Symbol
 from ..runtime.plan.size_range import SizeRange
-from .program_choices import choices_of, comparisons
+from .program_choices import axes_rank, choices_of, comparisons
 from .program_equality import Equalities
 from .program_loop import ProgramLoop
 from .program_ranges import (
@@ -53,7 +54,7 @@ from .program_ranges import (
     most_elements,
     upper_bounds,
 )
-from .program_sizes import integers, size_inputs, symbols_of
+from .program_sizes import integers, partly_known, size_inputs, symbols_of
 
 #: What is known of values while compiling, by qualified name
 Values = dict[str, StageInput]
@@ -155,6 +156,10 @@ class _ProgramCompiler:
                 state = _without(state, aliases)
                 continue
             reached = self._advance(state, values, refused, waiting)
+            joined = partly_known(reached) - waiting
+            if joined:
+                waiting |= joined
+                continue
             wanted = sorted(name for name in reached.wanted if name in values and values[name].static_value is None)
             if reached.refused:
                 raise refusal_of(reached.refused, self._program.imported)
@@ -286,6 +291,11 @@ class _ProgramCompiler:
             elements = {other: integers(values[other], ranges) for other in same}
             return (ReadStep(name, symbols), *self._steps(state, {**values, **elements}))
 
+        rank = axes_rank(set(same), state.pending, reached.values, count)
+        if rank is not None and self._ranges.declared.keys().isdisjoint(symbols):
+            self._ranges.by_symbol.update(dict.fromkeys(symbols, SizeRange(-rank, rank - 1)))
+            choices = list(itertools.product(range(rank), repeat=count))
+            return (ReadStep(name, symbols), *self._chosen(state, values, same, choices, rank))
         most = most_elements(readers, reached)
         try:
             return self._ranges.search(
@@ -302,16 +312,21 @@ class _ProgramCompiler:
         return (ReadStep(name, symbols), *self._chosen(state, values, same, choices))
 
     def _chosen(
-        self, state: State, values: Values, names: Sequence[str], choices: Sequence[tuple[int, ...]]
+        self,
+        state: State,
+        values: Values,
+        names: Sequence[str],
+        choices: Sequence[tuple[int, ...]],
+        rank: int | None = None,
     ) -> tuple[Step, ...]:
         """Return the steps behind integers, all ``names`` of which are the same, with a branch for each of ``choices``:
-        a run has read one of them.
+        a run has read one of them, for axes of tensors of a ``rank`` counted from the front.
         """
         name = names[0]
         value = values[name]
         assert value.dtype is not None, "integers are read"
         arrays = [np.array(each).reshape([ix.number(size) for size in value.shape]) for each in choices]
-        nodes, conditions = comparisons(self._program, self._program.scope, name, value.dtype, arrays[:-1])
+        nodes, conditions = comparisons(self._program, self._program.scope, name, value.dtype, arrays[:-1], rank)
         inner = Block(f"{state.block.name} {name} chosen", tuple(nodes), tuple(conditions))
         first = inner.state(inner.nodes, frozenset())
         steps, _, values = self._stage(first, values, self._advance(first, values, {}, set()), {}, set())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler.staging.partial_compile import Advance, StageInput
+from ..compiler.staging.program_graph import PendingNode
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import declared_dimension, dimension
 from ..runtime.plan.dtypes import UINT8
@@ -36,6 +37,29 @@ def size_inputs(reached: Advance, symbol_of: Callable[[str], Symbol]) -> dict[st
                 port += " again"
             rows[port] = SizePort(UINT8, (size, 0), symbol=name)
     return rows
+
+
+def partly_known(reached: Advance) -> set[PendingNode]:
+    """Return the nodes that join integers which are known and some which are not, for a value that is wanted: the
+    latter alone need to be read.
+    """
+    producers = {name: item for item in reached.done for name in item.outputs}
+    items: set[PendingNode] = set()
+    queue = [producers[name] for name in reached.wanted if name in producers]
+    while queue:
+        item = queue.pop()
+        if item in items:
+            continue
+        items.add(item)
+        queue += [producers[name] for name in item.inputs if name in producers]
+    return {item for item in items if item.node.op == "Concat" and _is_partly_known(item, reached)}
+
+
+def _is_partly_known(item: PendingNode, reached: Advance) -> bool:
+    operands = [reached.values[name] for name in item.inputs]
+    unknown = [operand for operand in operands if operand.static_value is None]
+    is_read = all(operand.dtype.is_integer and operand.elements != 0 for operand in operands)
+    return is_read and 0 < len(set(unknown)) < len(operands)
 
 
 def symbols_of(reached: Advance) -> set[str]:

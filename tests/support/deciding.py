@@ -149,6 +149,23 @@ DECIDING = {
         [{"x": floats(1, 2, 7, 6), "roi": np.array([0, 0, *start, 1, 1, *end], np.float32)}
          for start, end in (((0.1, 0.2), (0.9, 0.8)), ((0.3, -0.2), (1.2, 0.6)))],
     ),
+    "axes from either end": Deciding(
+        """g (float[2, 3, 4] x, int64[2] axes, int64[1] axis, int64 along)
+                => (float[a, b, c] y, float[d, e, f, h] z, float[2, 3, 4] w) {
+            y = ReduceSum(x, axes)  z = Unsqueeze(x, axis)  w = CumSum(x, along) }""",
+        [{"x": floats(2, 3, 4), "axes": ints(*axes), "axis": ints(axis), "along": number(along)}
+         for axes, axis, along in (((0, 2), 0, 1), ((-1, -2), -1, -3), ((1, -3), -3, -1))],
+    ),
+    "sizes beside known ones": Deciding(
+        """g (float[1, 1, n] x, float[1, 3] v) => (float[1, 1, m] y, float[rows, 3] z)
+            <float stride = {4}, float[1, 1, 3] w = {1, 2, 3}, int64[5] none = {0, 0, 0, 0, 0}, int64[1] three = {3}> {
+            size = Shape<start = 2, end = 3>(x)  f = Cast<to = 1>(size)  d = Div(f, stride)  c = Ceil(d)
+            e = Mul(c, stride)  missing = Sub(e, f)  k = Cast<to = 7>(missing)  pads = Concat<axis = 0>(none, k)
+            padded = Pad(x, pads)  y = Conv<strides = [4]>(padded, w)
+            shape = Concat<axis = 0>(k, three)  z = Expand(v, shape) }""",
+        [{"x": floats(1, 1, size), "v": floats(1, 3)} for size in (9, 12, 31)],
+        {"dynamic": {"n": (4, 40)}},
+    ),
     "bounds from either end": Deciding(
         """g (float[n, 5] x, int64[2] begin, int64[2] end, int64 k, int32 low)
                 => (float[a, b] y, float[c, 5] z, float[n, 5] w, int32[d] r, float[n, 5] u)

@@ -196,7 +196,8 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis", "a Range of floats",
-     "scales that floats decide", "bounds from either end"],
+     "scales that floats decide", "bounds from either end",
+     "axes from either end", "sizes beside known ones"],
 )  # fmt: skip
 def test_what_decides_is_data(open_bundle, tmp_path, name):
     model = DECIDING[name]

@@ -12,7 +12,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from .. import checks
 from ..math.nodes import in_type
-from ..registry import Builder, Inferred, register
+from ..registry import Axes, Builder, Inferred, register
 
 _WIDE = frozenset({"float32", "int32", "uint32", "int64", "uint64"})
 _TYPES = _WIDE | {"float16", "bfloat16"}
@@ -101,4 +101,5 @@ for _name, _kind in (("CumSum", "sum"), ("CumProd", "prod")):
         expand=_expand(_kind),
         types=(_TYPES, checks.INDICES),
         static_inputs=(1,),
+        axes=Axes(1),
     )

@@ -13,7 +13,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Builder, Inferred, RawNode, Read, register
+from ..registry import Axes, Builder, Inferred, RawNode, Read, register
 
 MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -151,6 +151,7 @@ register(
     gather=_read_padded,
     fold=_fold_pad,
     static_inputs=(1, 3),
+    axes=Axes(3),
     adapters=((2, _pad_to_inputs),),
 )
 

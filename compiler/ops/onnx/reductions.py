@@ -15,7 +15,7 @@ from .. import checks
 from ..checks import ANY, FLOATS, NUMERIC, attribute_to_input
 from ..internal.reduction import ArgReduceAttributes, ReduceAttributes, arg_reduce_array, fold_reduce, reduce_array
 from ..math.reductions import mean, power_norm, reduce, reduced_shape
-from ..registry import Builder, Inferred, register
+from ..registry import Axes, Builder, Inferred, register
 
 # -- ONNX reductions -------------------------------------------------------------------------------------------------
 
@@ -156,6 +156,7 @@ for _name, _decompose, _kind, _types, _last in _OPERATORS:
         expand=_expand_operator(_decompose),
         types=(_types, checks.INDICES),
         static_inputs=(1,),
+        axes=Axes(1),
         fold=_fold_operator(_kind) if _kind is not None else None,
     )
 

@@ -18,7 +18,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..registry import Builder, Inferred, RawNode, Read, register
+from ..registry import Axes, Builder, Inferred, RawNode, Read, register
 
 # -- slices ----------------------------------------------------------------------------------------------------------
 
@@ -142,6 +142,7 @@ register(
     fold=_fold_slice,
     static_inputs=(1, 2, 3, 4),
     negative_inputs=(1, 2),
+    axes=Axes(3),
     adapters=((1, _slice_to_inputs),),
 )
 

@@ -19,7 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.regroup import broadcast_coordinates, reindex
-from ..registry import Inferred, Read, register
+from ..registry import Axes, Inferred, Read, register
 
 # -- changes of shape ------------------------------------------------------------------------------------------------
 
@@ -137,6 +137,7 @@ register(
     store_map=_store_reshaped,
     fold=_fold_to_output_shape,
     static_inputs=(1,),
+    axes=Axes(1),
     adapters=((11, _axes_to_input),),
 )
 
@@ -157,6 +158,7 @@ register(
     store_map=_store_reshaped,
     fold=_fold_to_output_shape,
     static_inputs=(1,),
+    axes=Axes(1, added=True),
     adapters=((11, _axes_to_input),),
 )
 

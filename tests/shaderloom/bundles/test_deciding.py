@@ -108,6 +108,19 @@ def test_integers_below_zero_have_ranges(tmp_path, device):
 
 
 @pytest.mark.slow
+def test_axes_that_are_none_are_refused_in_runs(tmp_path, device):
+    model = DECIDING["axes from either end"]
+    manifest = bundle_of("axes from either end", tmp_path / "b")
+    (program,) = manifest.programs
+    assert program.ranges["axes[0]"].to_json() == [-3, 2]
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        with pytest.raises(shaderloom.InputError, match=r"'axes\[1\]' is 3 in this run, .* compiled for -3 to 2"):
+            session.run(None, {**model.feeds[0], "axes": ints(0, 3)})
+        with pytest.raises(shaderloom.InputError, match="'axes' is 1 1, for which these shapes do not fit"):
+            session.run(None, {**model.feeds[0], "axes": ints(1, -2)})
+
+
+@pytest.mark.slow
 def test_both_sides_of_a_branch_have_one_range(tmp_path, device):
     """What the first side has is too much for the second."""
     model = parse("""g (bool c, int64 k) => (float[n, m] y) <int64 none = {0}, int64 one = {1}, int64[1] row = {0}> {
