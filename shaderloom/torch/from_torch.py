@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..runtime.plan.errors import UnsupportedError
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def from_torch(
     module: Any,
-    args: Sequence[Any] = (),
+    args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
@@ -21,10 +21,11 @@ def from_torch(
 ) -> TorchSession:
     """Return a ``torch.nn.Module`` in evaluation mode as a session, which is called as the module is.
 
-    ``args`` and ``kwargs`` are an example of a call: dtypes, ranks and arguments that are not tensors hold for all
-    calls, sizes unless ``dynamic_shapes`` opens them, which is as for ``torch.export.export``.  A dimension with a
-    range, ``torch.export.Dim("batch", min=1, max=8)``, is declared to the session; others are opened as they change
-    (docs/guide/shapes.md).  ``options`` are those of :class:`InferenceSession`.
+    ``args``, a tuple or the only argument, and ``kwargs`` are an example of a call: dtypes, ranks and arguments that
+    are not tensors hold for all calls, sizes unless ``dynamic_shapes`` opens them, which is as for
+    ``torch.export.export``.  A dimension with a range, ``torch.export.Dim("batch", min=1, max=8)``, is declared to the
+    session; others are opened as they change (docs/guide/shapes.md).  ``options`` are those of
+    :class:`InferenceSession`.
 
     The session gives PyTorch tensors on the host, or :class:`Tensor` for outputs that stay on the device
     (``preferred_output_location``), and takes both.  Parameters are copied: later changes of the module do not count.
@@ -38,4 +39,5 @@ def from_torch(
         raise UnsupportedError(
             f"from_torch needs PyTorch and its exporter: {error}", hint="pip install 'shaderloom[torch]'"
         ) from error
-    return TorchSession.of_module(module, tuple(args), dict(kwargs or {}), dynamic_shapes, options)
+    arguments = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    return TorchSession.of_module(module, arguments, dict(kwargs or {}), dynamic_shapes, options)

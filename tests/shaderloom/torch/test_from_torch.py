@@ -124,6 +124,12 @@ def test_outputs_that_stay_on_the_device_are_fed_back(device):
         np.testing.assert_allclose(session(once).numpy(), step(step(x)).numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_the_only_argument_needs_no_tuple(device):
+    x = torch.randn(2, 3)
+    with shaderloom.from_torch(torch.nn.ReLU().eval(), x, device=device, cache=False) as session:
+        torch.testing.assert_close(session(x), x.relu())
+
+
 def test_bfloat16_goes_in_and_out(device):
     module = torch.nn.Linear(4, 4).eval().to(torch.bfloat16)
     x = torch.randn(3, 4).to(torch.bfloat16)
