@@ -475,7 +475,7 @@ class InferenceSession(OrtSession):
     def _feeds(self, input_feed: Mapping[str, InputValue]) -> dict[str, Feed]:
         if self._closed:
             raise ClosedError("the session is closed")
-        return check_feeds(self._header, input_feed)
+        return check_feeds(self._header, input_feed, host=self._cpu is not None)
 
 
 def _compiler_options(

@@ -198,6 +198,19 @@ def test_types_of_the_host_run_on_the_cpu(device, monkeypatch, with_onnxruntime)
         shaderloom.InferenceSession(parse(DOUBLE), **options).run(None, {"x": x})
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_profile_takes_the_inputs_of_a_run(device):
+    """Also those of types that only the host has; nodes on the device alone are measured."""
+    model = parse(
+        """<ir_version: 8, opset_import: ["" : 17]> g (double[n] x) => (float[n] y) {
+        a = Neg(x)  b = Cast<to = 1>(a)  y = Softmax<axis = 0>(b) }"""
+    )
+    with shaderloom.InferenceSession(model, providers=["wgpu", "cpu"], device=device, cache=False) as session:
+        ((_, profile),) = session.profile_stages({"x": np.ones(3)})
+        assert len(profile.calls) == 1
+        assert [row.provider for row in session.placement()] == ["cpu", "cpu", "wgpu"]
+
+
 def test_what_cannot_be_compiled_goes_to_the_cpu_once_told(device, monkeypatch):
     attempts = []
 
