@@ -43,7 +43,7 @@ def command(
     from ..runtime.plan.errors import InputError
 
     with progress(quiet=as_json) as report:
-        settings = ModelFolder.read(folder, opening.file)
+        settings = ModelFolder.read(folder, opening.file, trust=opening.trust)
         decoder = (CachedDecoder if settings.encoder is None else EncodedDecoder)(
             settings,
             device=opening.device,

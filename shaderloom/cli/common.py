@@ -20,6 +20,8 @@ _SPOKEN = {
     "open the generator with a greater max_length": "pass a greater --max-length",
     "pass max_length=": "pass --max-length ",
     "pass max_new_tokens": "pass --max-new-tokens",
+    "trust is for bundles": "--trust is for bundles",
+    "leave file out": "leave out --file",
     "leave prompt_lookup_num_tokens at 0": "leave out --prompt-lookup",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
     DECLARED: "--input gives the values of an input, --shape its shape",

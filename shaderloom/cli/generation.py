@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import CacheOption, DeviceOption, OptionGroup
+from .options import CacheOption, DeviceOption, OptionGroup, TrustOption
 from .terminal import echo, progress
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class FolderOptions(OptionGroup):
     max_length: MaxLengthOption = None
     device: DeviceOption = None
     cache: CacheOption = True
+    trust: TrustOption = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,7 @@ def open_generator(folder: Path, options: FolderOptions, *, quiet: bool = False)
             max_length=options.max_length,
             file=options.file,
             cache=options.cache,
+            trust=options.trust,
             progress=report,
         )
 

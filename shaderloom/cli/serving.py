@@ -89,8 +89,8 @@ def _serve_kserve(path: Path, port: int, options: ServingOptions, opening: Folde
     from ..server.kserve.routes import KServeApi
     from ..server.kserve.served_session import ServedSession
 
-    if opening.file is not None or opening.max_length is not None:
-        raise InputError("--file and --max-length are of models that generate text", hint="leave them out")
+    if opening.file is not None or opening.max_length is not None or opening.trust:
+        raise InputError("--file, --max-length and --trust are of models that generate text", hint="leave them out")
     limits, name = options.limits("64MiB"), options.name or path.absolute().stem
     model = ServedSession(path, device=opening.device, cache=opening.cache, rows=options.slots, queue=options.queue)
     together = f"up to {options.slots} rows run together" if model.is_joined else "requests run in turn"

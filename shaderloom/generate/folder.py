@@ -68,16 +68,23 @@ class ModelFolder:
     features: tuple[int, ...] = ()
     #: whether ``path`` is a bundle, of which ``context`` is what it was compiled for
     is_bundle: bool = False
+    #: whether the bundle's shaders run without bounds checks
+    is_trusted: bool = False
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], file: str | None = None) -> ModelFolder:
-        """Read a folder; ``file`` names the model in it where there are several.
+    def read(cls, path: str | os.PathLike[str], file: str | None = None, *, trust: bool = False) -> ModelFolder:
+        """Read a folder; ``file`` names the model in it where there are several, ``trust`` is for bundles.
 
-        Raises :class:`ModelError` for settings that are wrong, :class:`UnsupportedError` for what is not supported.
+        Raises :class:`InputError` for an option of the other kind of folder, :class:`ModelError` for settings that are
+        wrong, and :class:`UnsupportedError` for what is not supported.
         """
         folder = Path(path)
         if (folder / MANIFEST).is_file() or (folder.is_file() and is_bundle(folder)):
-            return _read_bundle(folder)
+            if file is not None:
+                raise InputError("a bundle has one decoder", hint="leave file out")
+            return _read_bundle(folder, trust)
+        if trust:
+            raise InputError("trust is for bundles: a model's shaders are generated here", hint="leave it out")
         if not folder.is_dir():
             raise (
                 MissingFileError(str(path))
@@ -123,7 +130,7 @@ class ModelFolder:
         }
 
 
-def _read_bundle(path: Path) -> ModelFolder:
+def _read_bundle(path: Path, trust: bool) -> ModelFolder:
     with Bundle(path) as bundle:
         if not bundle.has_asset(GENERATION):
             raise ModelError(
@@ -148,6 +155,7 @@ def _read_bundle(path: Path) -> ModelFolder:
         heads=settings.integer("heads") or 0,
         size=settings.integer("size") or 0,
         is_bundle=True,
+        is_trusted=trust,
     )
 
 

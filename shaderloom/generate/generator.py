@@ -118,6 +118,8 @@ class Generator:
         the model in the folder, where there are several.
     ``cache``
         the disk cache, as for :class:`InferenceSession`.
+    ``trust``
+        whether a bundle's shaders run without bounds checks, as for :func:`.load_bundle`.
     ``progress``
         a function that is called as ``progress(what, done, total)`` while the model is compiled.
 
@@ -132,9 +134,10 @@ class Generator:
         max_length: int | None = None,
         file: str | None = None,
         cache: bool | str | os.PathLike[str] = True,
+        trust: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        settings = ModelFolder.read(Path(folder), file)
+        settings = ModelFolder.read(Path(folder), file, trust=trust)
         kind = CachedDecoder if settings.encoder is None else EncodedDecoder
         decoder = kind(settings, device=device, max_length=max_length, cache=cache, progress=progress)
         self._begin(_Shared(settings, decoder, cache), decoder.new_cache(), [])

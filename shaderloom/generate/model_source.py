@@ -46,7 +46,7 @@ def open_decoder(
 ) -> InferenceSession:
     """Open a folder's decoder, whose sizes have the ranges ``dynamic``."""
     if folder.is_bundle:
-        return load_bundle(folder.path, device=device, progress=progress)
+        return load_bundle(folder.path, device=device, progress=progress, trust=folder.is_trusted)
     return InferenceSession(
         folder.model, device=device, cache=cache, progress=progress, options=OPTIONS, dynamic=dynamic
     )
@@ -55,7 +55,7 @@ def open_decoder(
 def open_choice(folder: ModelFolder, logits: Tensor, cache: Any) -> InferenceSession:
     """Open the model that chooses a token by ``logits``, on their device."""
     if folder.is_bundle:
-        return load_bundle(folder.path, device=logits.device, model=CHOICE)
+        return load_bundle(folder.path, device=logits.device, model=CHOICE, trust=folder.is_trusted)
     from .choice_model import build_choice
 
     batch, _, vocabulary = logits.shape

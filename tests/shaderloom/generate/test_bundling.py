@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from shaderloom import Generator
+from shaderloom.bundles.plans import BundlePlans
 from shaderloom.bundles.session import BundleSession
 from shaderloom.generate.bundling import compile_generator
 from shaderloom.runtime.bundle.reader import Bundle
@@ -87,6 +88,30 @@ def test_all_files_are_checked(bundle: Path):
         assert {port.name for port in choice.manifest.outputs} == {"token", "seen_next"}
     with pytest.raises(InputError, match="it has choice"):
         Bundle(bundle, model="voice")
+
+
+def test_trust_is_that_of_all_models_of_a_bundle(
+    bundle: Path, folder: Path, device: Any, tiny: TinyGguf, monkeypatch: pytest.MonkeyPatch
+):
+    """The decoder's, and the one's that chooses; whether a driver is spared the checks then is the device's matter."""
+    opened: list[tuple[bool, bool]] = []
+    begin = BundlePlans.__init__
+
+    def recorded(self: BundlePlans, bundle: Bundle, *arguments: Any, trust: bool) -> None:
+        opened.append(("seen" in {port.name for port in bundle.manifest.inputs}, trust))
+        begin(self, bundle, *arguments, trust=trust)
+
+    monkeypatch.setattr(BundlePlans, "__init__", recorded)
+    for trust in (True, False):
+        with Generator(bundle, device=device, trust=trust) as generator:
+            ids = drawn(5)
+            assert generator.generate(ids, max_new_tokens=2, stream=False).tokens == until_end(tiny.greedy(ids, 2))
+            generator.generate(ids, max_new_tokens=2, temperature=1.0, stream=False)
+    assert opened == [(False, True), (True, True), (False, False), (True, False)]
+    with pytest.raises(InputError, match="trust is for bundles"):
+        Generator(folder, device=device, trust=True)
+    with pytest.raises(InputError, match="one decoder"):
+        Generator(bundle, device=device, file="model.onnx")
 
 
 @pytest.mark.slow
