@@ -11,7 +11,7 @@ This module has every public name: the normal form is in :mod:`.terms`, sums, pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .arithmetic import (
@@ -188,7 +188,25 @@ def less(left: Dim, right: Dim) -> bool:
         return True
     if low >= 0:
         return False
+    difference = add(left, multiply(right, -1))
+    if any(difference_bounds(each, 0)[0] >= 0 for each in _bounding(difference, above=False)):
+        return False
+    if any(difference_bounds(each, 0)[1] < 0 for each in _bounding(difference, above=True)):
+        return True
     raise Undecidable(f"{text(left)} < {text(right)}")
+
+
+def _bounding(value: Dim, *, above: bool) -> Iterator[Dim]:
+    """Yield indices that are never less than ``value`` (``above``), or never more: with an operand of an extremum in its
+    place.
+    """
+    for monomial, coefficient in terms_of(value):
+        if len(monomial) != 1 or monomial[0].kind not in ("min", "max"):
+            continue
+        (atom,) = monomial
+        if ((atom.kind == "min") == (coefficient > 0)) == above:
+            rest = add(value, multiply(of_atom(atom), -coefficient))
+            yield from (add(rest, multiply(operand, coefficient)) for operand in atom.args)
 
 
 def equal(left: Dim, right: Dim) -> bool:

@@ -156,6 +156,12 @@ DECIDING = {
         [{"x": floats(2, 3, 4), "axes": ints(*axes), "axis": ints(axis), "along": number(along)}
          for axes, axis, along in (((0, 2), 0, 1), ((-1, -2), -1, -3), ((1, -3), -3, -1))],
     ),
+    "the largest of at most as many": Deciding(
+        """g (float[20] x) => (float[n] y) <int64[1] most = {5}, float zero = {0}> {
+            above = Greater(x, zero)  some = Compress(x, above)  count = Shape(some)  k = Min(count, most)
+            y, places = TopK(some, k) }""",
+        [{"x": floats(20)}, {"x": -np.abs(floats(20))}, {"x": np.abs(floats(20))}],
+    ),
     "sizes beside known ones": Deciding(
         """g (float[1, 1, n] x, float[1, 3] v) => (float[1, 1, m] y, float[rows, 3] z)
             <float stride = {4}, float[1, 1, 3] w = {1, 2, 3}, int64[5] none = {0, 0, 0, 0, 0}, int64[1] three = {3}> {

@@ -265,6 +265,19 @@ def test_undecidable_comparisons_say_so() -> None:
     assert not ix.equal(n, 0)
 
 
+def test_an_extremum_is_compared_with_its_operands() -> None:
+    n, m = ix.variable("n", 1, 9), ix.variable("m", 0, 9)
+    least, largest = ix.minimum(n, ix.add(m, 3)), ix.maximum(n, ix.add(m, 3))
+    assert not ix.less(n, least)
+    assert not ix.less(largest, n)
+    assert ix.less(least, n + 1)
+    assert ix.less(m, largest)
+    assert not ix.less(n * 2 + largest, n * 3)
+    for first, second in ((least, n), (n, largest), (least, m)):
+        with pytest.raises(ix.Undecidable):
+            ix.less(first, second)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 9), st.integers(1, 4), st.integers(1, 3), st.integers(0, 2))
 def test_views_of_axes_whose_sizes_are_sums(step: int, count: int, low: int, rows: int, factor: int, more: int) -> None:
