@@ -144,13 +144,14 @@ class WgpuEngine:
                     raise
                 continue
             except DeviceLimitError:
-                # A plan for many sizes meets a limit at this one; in steps nodes are refused for it, and run on cpu.
-                if ready.key.opened is not None:
-                    self._load_own(shapes, feeds)
-                    continue
-                if self.cpu_options is None or self.model is None:
+                # A plan for many sizes meets a limit at this one, whose own plan may read large tensors in parts; in
+                # steps nodes are refused for it, and run on cpu.
+                if self.model is None or not (ready.key.is_range or self.cpu_options is not None):
                     raise
-                self._decision.take_steps(shapes)
+                if ready.key.is_range:
+                    self._as_one_plan(partial(self._load_own, alone=True), shapes, feeds)
+                else:
+                    self._decision.take_steps(shapes)
                 continue
             calls = len(ready.compiled.plan.calls)
             self._note_run(start, RunRecord(["wgpu"] if calls else [], calls))
@@ -165,9 +166,16 @@ class WgpuEngine:
             if self._plans.loaded.find_seen(tuple(shapes.items())) is None:
                 self._as_one_plan(self._load_own, shapes, feeds)
 
-    def _load_own(self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed]) -> LoadedPlan:
-        """Return the plan of these shapes alone, loaded for the next run in place of one for a range of sizes."""
+    def _load_own(
+        self, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, Feed], *, alone: bool = False
+    ) -> LoadedPlan:
+        """Return the plan of these shapes, loaded for the next run in place of one for a range of open sizes.
+
+        It serves declared ranges, unless it is for these sizes ``alone``.
+        """
         key = self.source.key(shapes)
+        if alone:
+            key = key.at_sizes(shapes)
         with self._lock:
             ready = self._plans.own(key, shapes, feeds)
             self._plans.loaded.note(tuple(shapes.items()), ready)

@@ -63,6 +63,10 @@ class ShapeKey:
         single = {name: sizes.low for name, sizes in dynamic.items() if sizes.low == sizes.high}
         return ShapeKey(tuple((name, tuple(single.get(str(dim), dim) for dim in dims)) for name, dims in self.dims))
 
+    def at_sizes(self, shapes: Mapping[str, Sequence[int]]) -> ShapeKey:
+        """Return the key of the plan for ``shapes`` alone."""
+        return ShapeKey(tuple((name, tuple(shapes[name])) for name, _ in self.dims))
+
     def declared(self, dynamic: Ranges) -> dict[str, SizeRange]:
         """Return those of the declared ranges that the plan serves."""
         named = {dim for _, dims in self.dims for dim in dims}

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..log import COMPILE
-from ..runtime.plan.errors import InputError
+from ..notices import notify
+from ..runtime.plan.errors import InputError, ShaderloomError
 from ..runtime.plan.size_range import SizeRange
 from .open_sizes import GeneralisedShape, Key, SizeHistory, sizes_text
 from .size_orders import ValueAxis
@@ -109,6 +110,12 @@ class SizeMemory:
             COMPILE.info("no plan for %s: %s", general, reason)
         self.refusals[str(general)] = reason
         self._store()
+
+    def refuse_declared(self, ranges: Mapping[str, SizeRange], error: ShaderloomError) -> None:
+        """Warn that the device cannot serve declared ranges by one plan."""
+        declared = ", ".join(describe_declared(ranges)["ranges"])
+        self.refusals[declared] = str(error)
+        notify(f"no plan serves {declared} on this device, so that each size is compiled by itself: {error.reason}")
 
     def _store(self) -> None:
         begun = {identity: history.to_json() for identity, history in self._histories.items() if history.plans}

@@ -5,6 +5,8 @@ Covers: shaderloom/session, shaderloom/execution/engine.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -150,26 +152,43 @@ def test_the_refusal_names_the_limit_and_not_a_cap(small, name):
     assert "cap" not in str(caught.value)
 
 
+def summed(count: int) -> np.ndarray:
+    return np.maximum(X[:count].astype(np.float64).cumsum(0).sum(1), 0)
+
+
 def test_a_plan_for_many_sizes_leaves_the_large_ones_to_cpu(small):
     """Sizes within the limit stay on the device; without cpu the others are refused by the limit's name."""
     text, _, initializers, _, guilty = CASES["input"]
     model = make_model(text, initializers)
-    dynamic = {"n": (1, 4096)}
-    with shaderloom.InferenceSession(
-        model, providers=["wgpu", "cpu"], device=small, cache=False, dynamic=dynamic
-    ) as session:
+    options = {"device": small, "cache": False, "dynamic": {"n": (1, 4096)}}
+    with shaderloom.InferenceSession(model, providers=["wgpu", "cpu"], **options) as session:
         for rows, nodes in ((30, set()), (300, guilty), (200, set()), (290, guilty)):
-            (z,) = session.run(None, {"x": X[:rows]})
-            expected = np.maximum(X[:rows].astype(np.float64).cumsum(0).sum(1), 0)
-            np.testing.assert_allclose(z, expected, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(session.run(None, {"x": X[:rows]})[0], summed(rows), rtol=1e-4, atol=1e-4)
             assert on_cpu(session) == nodes, rows
-    alone = make_model(
-        "(float[n, 64] x) => (float[n] z) { y = ReduceSum<keepdims = 0>(x, axis) z = Relu(y) }", {"axis": AXIS}
-    )
-    with shaderloom.InferenceSession(alone, device=small, cache=False, dynamic=dynamic) as session:
-        session.run(None, {"x": X[:30]})
-        with pytest.raises(DeviceLimitError, match=LIMIT):
-            session.run(None, {"x": X})
+    with shaderloom.InferenceSession(model, **options) as session:
+        with pytest.warns(match="no plan serves n 1 to 4096 on this device.*: the tensor takes"):
+            session.run(None, {"x": X[:30]})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it is said once
+            np.testing.assert_allclose(session.run(None, {"x": X[:40]})[0], summed(40), rtol=1e-4, atol=1e-4)
+            with pytest.raises(DeviceLimitError, match=LIMIT):
+                session.run(None, {"x": X})
+        assert list(session.report()["dynamic"]["refused"]) == ["n 1 to 4096"]
+
+
+@pytest.mark.parametrize("providers", [["wgpu"], ["wgpu", "cpu"]])
+def test_a_size_that_the_range_s_plan_cannot_bind_gets_a_plan_of_its_own(small, providers):
+    """That plan reads the tensor in parts; the session returns to the plan of the range."""
+    text, _, _ = PARTS["input"]
+    model = make_model(text.replace("300", "n"), {"axis": AXIS})
+    dynamic = {"n": (1, 4096)}
+    with shaderloom.InferenceSession(model, providers=providers, device=small, cache=False, dynamic=dynamic) as session:
+        for rows, is_range in ((30, True), (300, False), (31, True), (300, False)):
+            (z,) = session.run(None, {"x": X[:rows]})
+            np.testing.assert_allclose(z, np.maximum(X[:rows].astype(np.float64).sum(1), 0), rtol=1e-4, atol=1e-4)
+            assert on_cpu(session) == set()
+            assert session.stats.keys[session.stats.last_key].is_range is is_range
+        assert session.stats.misses == 2
 
 
 def test_a_stage_for_many_sizes_leaves_the_large_ones_to_cpu(small):
