@@ -186,6 +186,39 @@ def test_one_plan_serves_dynamic_sizes(open_bundle, tmp_path):
         run(page, 65, shaped=False)
 
 
+def test_sizes_share_bind_groups(open_bundle, tmp_path):
+    """Sizes within the memory that is there make none, unless they bind a buffer of the caller's: one for each call."""
+    page = open_bundle(small_bundle(tmp_path / "b", 3, bias=False, dynamic={"n": (1, 64)}))
+    page.evaluate(SETUP)
+    page.evaluate("""
+      globalThis.groups = 0;
+      const make = GPUDevice.prototype.createBindGroup;
+      GPUDevice.prototype.createBindGroup = function (...values) { groups++; return make.apply(this, values); };
+    """)
+    made = []
+    for n in (64, 3, 17, 1, 64):
+        page.evaluate("groups = 0")
+        assert_is_the_reference(run(page, n, shaped=True), n)
+        made.append(page.evaluate("groups"))
+    assert made[0] > 0 and made[1:] == [0, 0, 0, 0]
+    again = page.call(
+        """async (values, dims) => {
+          const session = await open();
+          const size = 4 * values.length;
+          const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
+          const buffer = session.device.createBuffer({ size, usage });
+          session.device.queue.writeBuffer(buffer, 0, new Float32Array(values));
+          groups = 0;
+          const results = lists(await session.run({ x: { data: buffer, dims } }));
+          return { results, groups };
+        }""",
+        feeds(17, bias=False)["x"].ravel().tolist(),
+        [2, 17, 8],
+    )
+    assert_is_the_reference(again["results"], 17)
+    assert 0 < again["groups"] < made[0]
+
+
 def test_sizes_in_steps(open_bundle, tmp_path):
     page = open_bundle(small_bundle(tmp_path / "b", 3, bias=False, dynamic={"n": (3, 64, 4)}))
     page.evaluate(SETUP)

@@ -29,12 +29,17 @@ export class Calls {
   #buffers;
   /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCommand[]>>} */
   #cache = new Map();
+  /** Bind groups that serve all values of symbols. @type {WeakMap<Call, GPUBindGroup>} */
+  #shared = new WeakMap();
 
   /** @param {GPUDevice} device @param {Buffers} buffers */
   constructor(device, buffers) {
     this.#device = device;
     this.#buffers = buffers;
-    buffers.onReplace = () => this.#cache.clear();
+    buffers.onReplace = () => {
+      this.#cache.clear();
+      this.#shared = new WeakMap();
+    };
   }
 
   /**
@@ -82,9 +87,13 @@ export class Calls {
     /** @param {SizedCall} sized @returns {SizedCall} with its bind group: a cached one, unless a caller's buffer is in it */
     const bound = (sized) => {
       const isCallers = sized.call.ranges.some(({ buffer }) => callers.has(buffer));
-      const group = (!isCallers && sized.group) || this.#group(sized, symbols, lookup, rooms);
-      if (!isCallers) sized.group = group;
-      return isCallers ? { ...sized, group } : sized;
+      if (isCallers) return { ...sized, group: this.#group(sized, symbols, lookup, rooms).group };
+      if (!sized.group) {
+        const { group, isShared } = this.#group(sized, symbols, lookup, rooms, this.#shared.get(sized.call));
+        if (isShared) this.#shared.set(sized.call, group);
+        sized.group = group;
+      }
+      return sized;
     };
     return { dispatches: dispatchesOf(commands, bound), lookup };
   }
@@ -143,8 +152,12 @@ export class Calls {
     return commands;
   }
 
-  /** @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup @param {Map<string, number>} rooms */
-  #group({ call, compiled }, symbols, lookup, rooms) {
+  /** Return the bind group of a call, and whether it serves all values of symbols: a range of open size from the start
+   *  of a buffer of the session's, which holds one tensor alone, gets the whole buffer. `shared` is one that does.
+   *  @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup @param {Map<string, number>} rooms
+   *  @param {GPUBindGroup} [shared] */
+  #group({ call, compiled }, symbols, lookup, rooms, shared) {
+    let isShared = true;
     const entries = call.ranges.map((range, binding) => {
       const buffer = lookup(range.buffer);
       const [offset, size] = [evaluate(range.offset, symbols), evaluate(range.size, symbols)];
@@ -153,9 +166,13 @@ export class Calls {
         const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${room}`;
         throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
       }
-      return { binding, resource: { buffer, offset, size } };
+      const isOpen = typeof range.offset !== "number" || typeof range.size !== "number";
+      const isWhole = isOpen && range.offset === 0 && !rooms.has(range.buffer) &&
+        buffer.size <= this.#device.limits.maxStorageBufferBindingSize;
+      isShared &&= isWhole || !isOpen;
+      return { binding, resource: isWhole ? { buffer } : { buffer, offset, size } };
     });
-    return this.#device.createBindGroup({ layout: compiled.layout, entries });
+    return { group: shared ?? this.#device.createBindGroup({ layout: compiled.layout, entries }), isShared };
   }
 }
 
