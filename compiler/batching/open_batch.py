@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...runtime.plan.batch_ports import BatchPorts
 from ...runtime.plan.errors import ShapeError, UnsupportedError
 from ..binding.shape_binding import Scope, Specialiser, specialise
 from ..frontend.model import ImportedGraph, ImportedModel, ImportedNode, ImportedPort
@@ -23,7 +24,7 @@ from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
 from .batch_axis import axis_of_rows, batch_dimension
-from .row_proof import BatchPorts, merge_row_errors, prove_rows
+from .row_proof import merge_row_errors, prove_rows
 
 #: The largest number of rows of the proof, which holds for others: it is about one row beside others
 _MOST = 64

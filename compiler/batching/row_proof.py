@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ...runtime.plan.batch_ports import BatchPorts
 from ...runtime.plan.errors import ShaderloomError, ShapeError, UnsupportedError
-from ...runtime.plan.record import record
 from ..binding.shape_binding import specialise
 from ..frontend.model import ImportedModel
 from ..gc_pause import paused_collection
@@ -27,14 +27,6 @@ from .element_reads import BatchAxes, reads_own_row
 from .kernel_rows import kernel_rows
 
 _HINT = "run such a model one by one, or export it so that no node combines rows"
-
-
-@record(slots=False)
-class BatchPorts:
-    """The axes along which the rows of a batch lie, of inputs that have rows, and of all outputs, by name."""
-
-    inputs: Mapping[str, int]
-    outputs: Mapping[str, int]
 
 
 def prove_rows(

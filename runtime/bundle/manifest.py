@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from ..plan.batch_ports import BatchPorts
 from ..plan.declared_port import DeclaredPort
 from ..plan.format import FORMAT
 from ..plan.record import record
@@ -43,19 +44,21 @@ class PlanRecord:
     """``shapes`` has the inputs that must be fed: numbers, or names of dynamic dimensions.
 
     ``software`` is the key of the same plan with kernels for adapters that compute on the CPU, its own where it suits
-    them; None if there is none.
+    them; None if there is none.  ``rows``: the compiler has proven that rows of a batch along these axes are
+    independent; a bundle's reader believes it.
     """
 
     key: str
     file: str
     shapes: Mapping[str, tuple[int | str, ...]]
     software: str | None = None
+    rows: BatchPorts | None = None
 
     def for_software(self) -> PlanRecord:
         """Return the plan to use on an adapter that computes on the CPU."""
         if self.software is None:
             return self
-        return PlanRecord(self.software, plan_file(self.software), self.shapes)
+        return PlanRecord(self.software, plan_file(self.software), self.shapes, rows=self.rows)
 
 
 @record
@@ -126,6 +129,7 @@ class Manifest:
                         "file": plan.file,
                         "shapes": {name: list(dims) for name, dims in plan.shapes.items()},
                         **({"software": plan.software} if plan.software is not None else {}),
+                        **({"rows": _rows_json(plan.rows)} if plan.rows is not None else {}),
                     }
                     for plan in self.plans
                 ],
@@ -193,7 +197,13 @@ def _ports(items: Sequence[Any]) -> tuple[DeclaredPort, ...]:
 
 def _plan(item: Any) -> PlanRecord:
     shapes = {name: tuple(dims) for name, dims in item["shapes"].items()}
-    return PlanRecord(item["key"], item["file"], shapes, item.get("software"))
+    rows = item.get("rows")
+    ports = None if rows is None else BatchPorts(rows["inputs"], rows["outputs"])
+    return PlanRecord(item["key"], item["file"], shapes, item.get("software"), ports)
+
+
+def _rows_json(rows: BatchPorts) -> dict[str, Any]:
+    return {"inputs": dict(rows.inputs), "outputs": dict(rows.outputs)}
 
 
 def _part(item: Any) -> Part:

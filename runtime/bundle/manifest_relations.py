@@ -62,7 +62,22 @@ def _check_plans(manifest: Any) -> set[str]:
             if plan_file(key) not in manifest["files"]:
                 raise Refusal("listed", f"needs '{plan_file(key)}', which is not listed", *path)
         check_shapes(manifest, record["shapes"], path)
+        if "rows" in record:
+            _check_rows(manifest, record, (*path, "rows"))
     return seen
+
+
+def _check_rows(manifest: Any, record: Any, path: Path) -> None:
+    """Check that axes of rows are those of inputs of the plan, and of all outputs of the model."""
+    ranks = {name: len(dims) for name, dims in record["shapes"].items()}
+    outputs = {port["name"]: 32 if port["dims"] is None else len(port["dims"]) for port in manifest["outputs"]}
+    rows = record["rows"]
+    for field, allowed in (("inputs", ranks), ("outputs", outputs)):
+        for name in in_order(rows[field]):
+            if rows[field][name] >= allowed.get(name, 0):
+                raise Refusal("rows", "is no axis of the plan", *path, field, name)
+    if not rows["inputs"] or len(rows["outputs"]) < len(outputs):
+        raise Refusal("rows", "has no axis of an input, or not of every output", *path)
 
 
 def _check_samples(manifest: Any) -> None:

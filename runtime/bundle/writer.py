@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..memory import safetensors
+from ..plan.batch_ports import BatchPorts
 from ..plan.dtypes import UINT8, from_numpy
 from ..plan.errors import InputError, LimitError, unwritable
 from ..plan.plan import Plan
@@ -123,13 +124,23 @@ class BundleWriter:
             self._open_bytes += len(piece)
         return key
 
-    def add_plan(self, plan: Plan, shapes: Mapping[str, Sequence[int | str]], software: Plan | None = None) -> None:
-        """Write a plan whose weights were added, and its shaders; ``software`` is the same for adapters on the CPU."""
+    def add_plan(
+        self,
+        plan: Plan,
+        shapes: Mapping[str, Sequence[int | str]],
+        software: Plan | None = None,
+        rows: BatchPorts | None = None,
+    ) -> None:
+        """Write a plan whose weights were added, and its shaders.
+
+        ``software`` is the same for adapters on the CPU; ``rows`` are the axes of rows that are proven independent.
+        """
         self._write_plan(plan)
         if software is not None:
             self._write_plan(software)
         sizes = {name: tuple(dims) for name, dims in shapes.items()}
-        self._plans.append(PlanRecord(plan.key, plan_file(plan.key), sizes, None if software is None else software.key))
+        key = None if software is None else software.key
+        self._plans.append(PlanRecord(plan.key, plan_file(plan.key), sizes, key, rows))
 
     def add_program(self, program: ProgramRecord, plans: Mapping[str, Plan]) -> None:
         """Write the stages of a program, whose ``plans`` by key have weights that were added, and their shaders."""

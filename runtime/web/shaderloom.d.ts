@@ -171,6 +171,8 @@ export interface PlanRecord {
   shapes: Record<string, Dimension[]>;
   /** The key of the plan for adapters that compute on the CPU, where the bundle has one. */
   software?: string;
+  /** The axes along which rows of a batch lie, where they are proven to be independent. */
+  rows?: { inputs: Record<string, number>; outputs: Record<string, number> };
 }
 
 /** Part of a program, as docs/guide/bundles.md specifies it. */

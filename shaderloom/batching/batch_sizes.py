@@ -24,11 +24,11 @@ def sizes_up_to(most: int) -> tuple[int, ...]:
 class BatchSizes:
     """Batch sizes with the seconds that a run of each takes, of one kind of requests.  Thread-safe.
 
-    ``sizes`` are in ascending order, the first is 1.  A size is measured when it is first needed.
+    ``sizes`` are in ascending order.  A size is measured when it is first needed.
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self._sizes = tuple(sizes)
+        self.sizes = tuple(sizes)
         self._samples: dict[int, deque[float]] = {size: deque(maxlen=_SAMPLES) for size in sizes}
         self._seconds: dict[int, float] = {}
         self._warm_ups = dict.fromkeys(sizes, _WARM_UPS)
@@ -39,7 +39,7 @@ class BatchSizes:
     @property
     def most(self) -> int:
         """The most rows of a batch."""
-        return self._sizes[-1]
+        return self.sizes[-1]
 
     def note(self, size: int, seconds: float) -> None:
         """Record the duration of a run of ``size`` rows."""
@@ -54,7 +54,7 @@ class BatchSizes:
     def seconds(self) -> dict[int, float]:
         """Return the duration of a run of each size that was measured, in ascending order."""
         with self._lock:
-            return {size: self._seconds[size] for size in self._sizes if size in self._seconds}
+            return {size: self._seconds[size] for size in self.sizes if size in self._seconds}
 
     def estimate(self, rows: int) -> float | None:
         """Return the seconds of a batch of ``rows`` rows; None until its sizes were measured often enough."""
@@ -64,9 +64,9 @@ class BatchSizes:
             return sum(self._seconds[size] for size in self._fastest(rows))
 
     def forget(self) -> None:
-        """Measure all sizes but single rows again."""
+        """Measure all sizes but the least again."""
         with self._lock:
-            for size in self._sizes[1:]:
+            for size in self.sizes[1:]:
                 self._samples[size].clear()
                 self._seconds.pop(size, None)
 
@@ -74,23 +74,26 @@ class BatchSizes:
         """Return sizes of runs that together have at least ``rows`` rows, in the least time by measurement.
 
         Only the last run has rows to spare.  Sizes that are not measured come first: the least one that holds all
-        rows, the greatest one that has none to spare, and single rows.
+        rows, the greatest one that has none to spare, and the least of all.
         """
-        if rows == 1:
-            return [1]
+        least = self.sizes[0]
+        if rows <= least:
+            return [least]
         with self._lock:
             self._choices += 1
             size = self._to_measure(rows)
             if size is None:
                 return self._fastest(rows)
             rest = rows - size
-            return [size] if rest <= 0 else [size, *(self._fastest(rest) if self._samples[1] else self._fewest(rest))]
+            return (
+                [size] if rest <= 0 else [size, *(self._fastest(rest) if self._samples[least] else self._fewest(rest))]
+            )
 
     def _needed(self, rows: int) -> list[int]:
         """Return the sizes among which those of ``rows`` rows are chosen."""
-        above = min((size for size in self._sizes if size >= rows), default=self._sizes[-1])
-        below = max(size for size in self._sizes if size <= rows)
-        return list(dict.fromkeys((above, below, 1)))
+        above = min((size for size in self.sizes if size >= rows), default=self.sizes[-1])
+        below = max((size for size in self.sizes if size <= rows), default=above)
+        return list(dict.fromkeys((above, below, self.sizes[0])))
 
     def _to_measure(self, rows: int) -> int | None:
         """Return a size that ``rows`` rows may need and whose time is unknown, or the oldest now and then."""
@@ -104,7 +107,7 @@ class BatchSizes:
         """Return the fewest sizes that have ``rows`` rows."""
         sizes = []
         while rows > 0:
-            sizes.append(min((size for size in self._sizes if size >= rows), default=self._sizes[-1]))
+            sizes.append(min((size for size in self.sizes if size >= rows), default=self.sizes[-1]))
             rows -= sizes[-1]
         return sizes
 

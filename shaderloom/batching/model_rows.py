@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..model.feeds import is_dimension_name
 from ..model.header import ModelHeader
+from ..runtime.plan.batch_ports import BatchPorts
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.errors import UnsupportedError
+from .batch_sizes import sizes_up_to
 
 if TYPE_CHECKING:
-    from ..compiler.batching.row_proof import BatchPorts
     from ..compiler.frontend.model import ImportedModel
     from ..compiler.options import Limits
 
@@ -59,7 +60,7 @@ class ModelRows:
     def __init__(self, header: ModelHeader, most: int, load: Callable[[], tuple[ImportedModel, Limits]]) -> None:
         self.inputs = rows_of_inputs(header)
         self._outputs = frozenset(port.name for port in header.outputs)
-        self._most = max(most, 2)
+        self._most = most
         self._load = load
         self._proofs: dict[object, BatchPorts | UnsupportedError] = {}
         self._lock = threading.Lock()
@@ -83,12 +84,16 @@ class ModelRows:
             raise proof
         return proof
 
+    def sizes(self, shapes: Shapes) -> tuple[int, ...]:
+        """Return the numbers of rows that have plans of their own, whatever the shapes of rows."""
+        return sizes_up_to(self._most)
+
     def _attempt(self, shapes: Shapes) -> BatchPorts | UnsupportedError:
         from ..compiler.batching.row_proof import prove_rows
 
         model, limits = self._load()
         inputs = {name: axis for name, axis in self.inputs.items() if name in shapes}
         try:
-            return prove_rows(model, shapes, inputs, self._most, limits, outputs=self._outputs)
+            return prove_rows(model, shapes, inputs, max(self._most, 2), limits, outputs=self._outputs)
         except UnsupportedError as error:
             return error

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..model.feeds import check_feeds
 from ..model.header import ModelHeader
-from ..runtime.plan.errors import ClosedError, DeviceError, InputError
+from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, sizes_up_to
-from .model_rows import ModelRows
+from .claimed_rows import ClaimedRows
+from .model_rows import ModelRows, Shapes
 from .request_kind import RequestKind
 from .requests import Arrays, Request
 from .session_rows import SessionRows
@@ -60,7 +61,7 @@ class RowRunner:
         self._session, self._most = session, most
         self._header = session.header
         self._names = [port.name for port in self._header.outputs]
-        self._rows = rows = ModelRows(self._header, most, session.import_model)
+        self._rows = rows = session.rows(most)
         shapes = _declared_rows(self._header, rows.inputs)
         if shapes is not None:
             rows.prove(shapes)
@@ -102,7 +103,7 @@ class RowRunner:
     def measure(self, request: Request) -> dict[int, float]:
         """Run each size until it is measured; return the seconds of each."""
         kind = request.kind
-        sizes = sizes_up_to(self._most)
+        sizes = sizes_up_to(self._most) if self._any_size else kind.sizes.sizes
         for size in sizes:
             feeds = {
                 name: np.repeat(array, size, kind.inputs[name]) if name in kind.inputs else array
@@ -132,22 +133,21 @@ class RowRunner:
                 raise InputError(f"has {count} rows, '{next(iter(counts))}' has {rows}", tensor=name)
         if rows < 1:
             raise InputError("a request has no rows", hint="pass at least one row")
-        ports = self._rows.prove({name: array.shape for name, array in feeds.items()})
-        key = (
-            names,
-            *((name, array.dtype.str, _row(array.shape, axes.get(name))) for name, array in sorted(feeds.items())),
-        )
+        shapes = {name: array.shape for name, array in feeds.items()}
+        ports = self._rows.prove(shapes)
+        inputs = ((name, array.dtype.str, _row(array.shape, axes.get(name))) for name, array in sorted(feeds.items()))
+        key = (names, *inputs)
         with self._lock:
             kind = self._kinds.get(key)
             if kind is None:
-                kind = RequestKind(names, ports.inputs, ports.outputs, self._new_sizes())
+                kind = RequestKind(names, ports.inputs, ports.outputs, self._new_sizes(shapes))
                 _store(self._kinds, key, kind, _KINDS)
         return feeds, _Form(kind, rows, tuple(sorted(name for name in feeds if name not in axes)))
 
-    def _new_sizes(self) -> BatchSizes:
+    def _new_sizes(self, shapes: Shapes) -> BatchSizes:
         if self._any_size:
             return AnySize(self._most, on_host=self._session.declared_sizes is None)
-        return BatchSizes(sizes_up_to(self._most))
+        return BatchSizes(self._rows.sizes(shapes))
 
     def _outcome(self, request: Request) -> list[np.ndarray] | Exception:
         try:
@@ -176,10 +176,11 @@ class RowRunner:
 
     def _run_rows(self, kind: RequestKind, requests: int, feeds: Arrays, rows: int, note: bool) -> list[np.ndarray]:
         """Run ``rows`` rows in the sizes that take least, the last one padded with copies of the last row."""
-        if rows <= self._most:
+        most = kind.sizes.most
+        if rows <= most:
             sizes = kind.sizes.cover(rows)
         else:
-            parts = (min(self._most, rows - start) for start in range(0, rows, self._most))
+            parts = (min(most, rows - start) for start in range(0, rows, most))
             sizes = [size for part in parts for size in kind.sizes.cover(part)]
         if sizes == [rows]:
             outputs = self._run_size(kind, feeds, rows, note)
@@ -202,6 +203,8 @@ class RowRunner:
     def _run_size(self, kind: RequestKind, feeds: Arrays, size: int, note: bool) -> list[np.ndarray]:
         begun = time.perf_counter()
         results = self._session.run(kind.names, feeds, own_plan=not self._any_size)
+        if isinstance(self._rows, ClaimedRows):
+            _check_rows(kind, results, size)
         if note:
             kind.sizes.note(size, time.perf_counter() - begun)
         return results
@@ -215,7 +218,7 @@ class _Form(NamedTuple):
     shared: tuple[str, ...]
 
 
-def _serves_any_size(session: SessionRows, rows: ModelRows, most: int) -> bool:
+def _serves_any_size(session: SessionRows, rows: ModelRows | ClaimedRows, most: int) -> bool:
     """Return whether a declared dimension, or the cpu, has one plan for every number of rows."""
     named = {port.name: port.dims for port in session.header.inputs}
     dims = {(named[name] or ())[axis] for name, axis in rows.inputs.items()}
@@ -242,6 +245,14 @@ def _size(name: str, array: np.ndarray, axis: int) -> int:
     if axis >= array.ndim:
         raise InputError(f"has no axis {axis} of rows: its shape is {list(array.shape)}", tensor=name)
     return int(array.shape[axis])
+
+
+def _check_rows(kind: RequestKind, results: Sequence[np.ndarray], rows: int) -> None:
+    """Raise :class:`BundleError` for results that do not have the rows of which a bundle speaks."""
+    for name, array, axis in zip(kind.names, results, kind.axes):
+        if array.ndim <= axis or array.shape[axis] != rows:
+            reason = f"the bundle says that axis {axis} of an output has {rows} rows; its shape is {list(array.shape)}"
+            raise BundleError(reason, tensor=name)
 
 
 def _signature(feeds: Mapping[str, InputValue], names: Sequence[str] | None) -> Hashable:

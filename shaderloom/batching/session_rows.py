@@ -12,8 +12,9 @@ from ..cpu.provider import CpuEngine
 from ..execution.engine import WgpuEngine
 from ..model.header import ModelHeader
 from ..runtime.execution.ports import Feed
-from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.size_range import SizeRange
+from .claimed_rows import ClaimedRows
+from .model_rows import ModelRows
 
 if TYPE_CHECKING:
     from ..compiler.frontend.model import ImportedModel
@@ -57,24 +58,31 @@ class SessionRows:
         """Return how many runs there may be at the same time, those in the threads of callers included."""
         return math.inf if self._engine is None else self.in_flight
 
-    def import_model(self) -> tuple[ImportedModel, Limits]:
-        """Return the parsed model and the limits of the compiler; raise :class:`UnsupportedError` for a bundle."""
+    def rows(self, most: int) -> ModelRows | ClaimedRows:
+        """Return what says which rows belong together, for batches of up to ``most`` rows.
+
+        Raises :class:`UnsupportedError` where no input has rows, or a bundle does not say so.
+        """
+        engine = self._engine
+        plans = None if engine is None else engine.source.batch_plans()
+        if engine is None or plans is None:
+            return ModelRows(self.header, most, self._import_model)
+        return ClaimedRows(plans, engine.source.dynamic, most)
+
+    def _import_model(self) -> tuple[ImportedModel, Limits]:
+        """Return the parsed model and the limits of the compiler."""
         from ..compiler.options import DEFAULT_LIMITS
 
         if self._engine is None:
             assert self._cpu is not None, "a session has a provider"
             return self._cpu.import_model(), DEFAULT_LIMITS
         model = self._engine.model
-        if model is None:
-            raise UnsupportedError(
-                "a bundle does not hold the model's nodes, by which rows are proven independent",
-                hint="open the model that it was compiled from",
-            )
+        assert model is not None, "a bundle states what is proven of a model"
         return model.imported, model.limits
 
     def run(self, output_names: Sequence[str], feeds: dict[str, Any], *, own_plan: bool) -> list[np.ndarray]:
         """Run a batch, with outputs on the host; with ``own_plan`` by a plan for its number of rows alone."""
-        if own_plan and self._engine is not None:
+        if own_plan and self._engine is not None and self._engine.model is not None:
             self._engine.use_own_plan({name: array.shape for name, array in feeds.items()}, feeds)
         results = self._run(feeds, dict.fromkeys(output_names, "cpu"))
         return [results[name] for name in output_names]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..batching.model_rows import ModelRows
 from ..model.compiled import Progress
 from ..model.feeds import Dynamic, ShapeKey, complete_shapes, shape_key
 from ..model.header import ModelHeader, node_arg
@@ -23,8 +24,9 @@ from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.signing import Key, read_private_key
 from ..runtime.bundle.writer import BundleWriter
 from ..runtime.execution.requirements import check_limits, requirements
+from ..runtime.plan.batch_ports import BatchPorts
 from ..runtime.plan.device_profile import WEB, WEB_LIMITS, DeviceProfile
-from ..runtime.plan.errors import DeviceLimitError, InputError, NotKnownError, UnsupportedError
+from ..runtime.plan.errors import DeviceLimitError, InputError, NotKnownError, ShapeError, UnsupportedError
 from ..runtime.plan.plan import Plan
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange, read_ranges
@@ -47,6 +49,9 @@ NATIVE = DeviceProfile(
     frozenset(),
     {**WEB_LIMITS, "max-buffer-size": 1 << 30, "max-storage-buffer-binding-size": 1 << 30},
 )
+
+#: The largest batch of the proof that rows are independent, which is about one row beside others
+_MOST_ROWS = 64
 
 #: The way out where a limit of the target is too small
 _RAISE = "compile for smaller shapes, or for devices that allow more: limits={...}, or another target"
@@ -245,6 +250,7 @@ class _Bundled:
         self._software = software
         self._report = report
         self.plans: list[Plan] = []
+        self._rows: ModelRows | None = None
 
     def add(self, variant: _Variant, ranges: Mapping[str, SizeRange]) -> str:
         """Add the plan of a variant to the bundle, or else its program, and return its key.
@@ -264,9 +270,19 @@ class _Bundled:
             return program.key
         if ranges:
             raise InputError("the model reads no integers in its runs, for which there are ranges")
-        self._writer.add_plan(plan, key.to_json(), software)
+        self._writer.add_plan(plan, key.to_json(), software, self._prove_rows(variant))
         self.plans += [plan] if software is None or software is plan else [plan, software]
         return plan.key
+
+    def _prove_rows(self, variant: _Variant) -> BatchPorts | None:
+        """Return the axes of rows that do not depend on each other; None if they may."""
+        model = self._model
+        try:
+            if self._rows is None:
+                self._rows = ModelRows(model.header, _MOST_ROWS, lambda: (model.imported, model.limits))
+            return self._rows.prove(variant.shapes)
+        except (ShapeError, UnsupportedError):
+            return None
 
     def _compile(
         self, unit: Callable[[], CompilationUnit], limits: Limits, *, is_stage: bool = True

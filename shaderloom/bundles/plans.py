@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from ..execution.plan_source import BatchPlan
 from ..model.compiled import CompiledPlan, Progress, ignore_progress
 from ..model.feeds import ShapeKey, shape_key
 from ..model.header import ModelHeader
@@ -97,6 +98,10 @@ class BundlePlans:
     def as_model(self) -> None:
         """Return None: a bundle contains only plans."""
         return None
+
+    def batch_plans(self) -> Sequence[BatchPlan]:
+        """Return the plans that the bundle's maker has proven to compute rows independently."""
+        return [BatchPlan(each.shapes, each.rows) for each in self._records.values() if each.rows is not None]
 
     def close(self) -> None:
         self._bundle.close()

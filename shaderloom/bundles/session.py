@@ -8,18 +8,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..execution.plan_bound import DEFAULT_PLANS
 from ..model.compiled import Progress
 from ..model.feeds import ShapeKey
+from ..runtime.bundle.files import is_bundle
 from ..runtime.bundle.manifest import Manifest
 from ..runtime.bundle.reader import Bundle
 from ..runtime.bundle.signing import Key
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
 from ..runtime.plan.caps import Caps
-from ..runtime.plan.errors import DeviceError, LimitError
+from ..runtime.plan.errors import DeviceError, InputError, LimitError
 from ..session.session import InferenceSession
 from .plans import BundlePlans, shape_key_of
 from .program_run import BundleProgram
@@ -39,6 +41,20 @@ def load_bundle(path: str | os.PathLike[str], **options: Any) -> BundleSession:
     :class:`LimitError` if the device lacks what the bundle needs.
     """
     return BundleSession(path, **options)
+
+
+def open_session(model: Any, **options: Any) -> InferenceSession:
+    """Open a bundle by its path, or else a model, with options of its session.
+
+    Raises :class:`InputError` for options that a bundle does not have.
+    """
+    if not isinstance(model, (str, os.PathLike)) or not is_bundle(Path(model)):
+        return InferenceSession(model, **options)
+    wrong = sorted(options.keys() - (BundleSession.__init__.__kwdefaults__ or {}).keys())
+    if wrong:
+        hint = "it runs on devices, as it was compiled: leave the option out"
+        raise InputError(f"a bundle has no option '{wrong[0]}'", hint=hint)
+    return load_bundle(model, **options)
 
 
 class BundleSession(InferenceSession):

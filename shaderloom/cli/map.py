@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..runtime.bundle.files import is_bundle
 from ..runtime.plan.errors import InputError
 from .command import as_command
 from .common import count_text, print_json
@@ -110,7 +111,7 @@ def command(
     from ..mapping.job import run_map
 
     job = _job(model, inputs, output, columns, picture, format)
-    if not model.is_file():
+    if not model.exists():
         raise InputError(f"there is no file '{model}'", hint="check the path")
     stated: dict[str, Any] = {"batch": batch, "f16": options.f16, **options.storage}
     with progress(quiet=as_json) as report:
@@ -127,18 +128,21 @@ def _open_pool(model: Path, devices: str, batch: str, options: StorageOptions, c
     rows: Any = int(batch) if batch.isdigit() else "auto"
     if not batch.isdigit() and batch not in ("auto", "open"):
         raise InputError(f"--batch wants auto, open or a number of rows, not '{batch}'")
+    settings: dict[str, Any] = {} if is_bundle(model) else {"cache": cache}
+    if options.storage:
+        settings["options"] = options.storage
     if is_ray:
         from ..distributed.ray_pool import RayPool
 
-        settings = {"batch": "open"} if batch == "open" else {}
-        count = rows if isinstance(rows, int) else None
-        return RayPool(model, devices, batch=count, options={**settings, "cache": cache, "options": options.storage})
+        if batch == "open":
+            settings["batch"] = "open"
+        return RayPool(model, devices, batch=rows if isinstance(rows, int) else None, options=settings)
     from ..pool.pool import Pool
 
     chosen: Any = devices
     if devices not in ("all", "cpu"):
         chosen = [int(each) if each.isdigit() else each for each in devices.split(",")]
-    return Pool(model, chosen, batch=rows, open_batch=batch == "open", cache=cache, options=options.storage)
+    return Pool(model, chosen, batch=rows, open_batch=batch == "open", **settings)
 
 
 def _job(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..batching.row_runner import RowRunner
+from ..bundles.session import open_session
 from ..mapping.columns import parse_columns, row_inputs
 from ..pool.pool import AUTO_BATCH
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import UnsupportedError
-from ..session.session import InferenceSession
 from .assigned_device import assigned_adapter, check_card
 
 
@@ -22,17 +22,17 @@ class Predictor:
 
         dataset.map_batches(Predictor, fn_constructor_kwargs={"model": path}, concurrency=4, num_gpus=1)
 
-    ``model`` is a path that every node has, or bytes.  ``columns`` names the column of an input where names differ.
-    The result has the columns of the batch and those of the outputs.  The session opens on the GPU that Ray assigned;
-    plans are compiled once for each node and kept in its disk cache.  The other options are those of
-    :class:`InferenceSession`.
+    ``model`` is the path of a model or of a bundle that every node has, or bytes. ``columns`` names the column of an
+    input where names differ. The result has the columns of the batch and those of the outputs. The session opens on the
+    GPU that Ray assigned; plans are compiled once for each node and kept in its disk cache. The other options are those
+    of :class:`InferenceSession`.
     """
 
     def __init__(self, model: Any, *, columns: Mapping[str, str] | None = None, **options: Any) -> None:
         gpus = assigned_gpus()
         if "device" not in options and options.get("providers") != ["cpu"]:
             options["device"] = assigned_adapter(gpus, list_adapters())
-        self.session = InferenceSession(model, **options)
+        self.session = open_session(model, **options)
         self._columns = dict(columns or {})
         self._names = [port.name for port in self.session.get_outputs()]
         rows = self.session.as_rows()

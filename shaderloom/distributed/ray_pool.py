@@ -13,6 +13,7 @@ import ray
 
 from ..pool.pool import AUTO_BATCH
 from ..pool.worker import Item, WorkerJob, open_answers
+from ..runtime.bundle.files import is_bundle
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import DeviceError
 from .assigned_device import assigned_adapter
@@ -25,8 +26,9 @@ _IN_FLIGHT = 2
 class RayPool:
     """Maps a model over items on a cluster, as :meth:`Pool.map` does on one machine.
 
-    ``address`` is that of the cluster, ``"auto"`` the one of this machine.  The model is sent through Ray's object
-    store.  An actor whose node dies is started on another node, and its chunks are computed again.
+    ``address`` is that of the cluster, ``"auto"`` the one of this machine. The model is sent through Ray's object
+    store; a bundle is read where it lies, by a path that every node has. An actor whose node dies is started on another
+    node, and its chunks are computed again.
     """
 
     def __init__(
@@ -45,7 +47,8 @@ class RayPool:
         if count < 1:
             raise DeviceError(f"the cluster at '{address}' has no GPU", hint="start its nodes with GPUs (num_gpus)")
         self._chunk = batch or AUTO_BATCH
-        self._model = ray.put(model.read_bytes())  # for as long as actors may be started again
+        content = str(model) if is_bundle(model) else model.read_bytes()
+        self._model = ray.put(content)  # for as long as actors may be started again
         actor = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         settings = dict(options or {}), self._chunk, batch is not None
         self._actors = [actor.remote(self._model, *settings) for _ in range(count)]
@@ -79,7 +82,7 @@ class RayPool:
 class _Actor:
     """A worker: a session on the GPU that Ray assigned, and answers to chunks of items."""
 
-    def __init__(self, model: bytes, options: Mapping[str, Any], batch: int, is_asked: bool) -> None:
+    def __init__(self, model: bytes | str, options: Mapping[str, Any], batch: int, is_asked: bool) -> None:
         device = assigned_adapter(assigned_gpus(), list_adapters())
         _, self._answer = open_answers(WorkerJob(model, device, options, batch, is_asked))
 

@@ -9,10 +9,12 @@ from ..model.compiled import CompiledPlan, Progress
 from ..model.feeds import Ranges, ShapeKey
 from ..model.header import ModelHeader
 from ..runtime.execution.weight_pool import ReadSource
+from ..runtime.plan.batch_ports import BatchPorts
 from ..runtime.plan.caps import Caps
 from ..runtime.plan.device_profile import DeviceProfile
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.plan import Kernel
+from ..runtime.plan.record import record
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -70,7 +72,19 @@ class PlanSource(Protocol):
         """Return the model that plans are compiled from, which may run in several steps; None for a bundle."""
         ...
 
+    def batch_plans(self) -> Sequence[BatchPlan] | None:
+        """Return the plans of a bundle whose rows are stated to be independent; None for a model, which proves it."""
+        ...
+
     def close(self) -> None: ...
+
+
+@record
+class BatchPlan:
+    """Shapes of inputs that a plan of a bundle is for, sizes or names of ranges, and the axes of rows."""
+
+    shapes: Mapping[str, tuple[int | str, ...]]
+    rows: BatchPorts
 
 
 def requested_shapes(source: PlanSource, shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:

@@ -12,8 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..bundles.plans import model_header
 from ..model.compiled import Progress
+from ..model.header import ModelHeader
 from ..model.model import Model
+from ..runtime.bundle.files import is_bundle
+from ..runtime.bundle.format import MANIFEST
+from ..runtime.bundle.reader import Bundle
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.record import record
 from .columns import row_inputs
@@ -49,7 +54,7 @@ class MapJob:
 
     def identity(self, sources: Sequence[RowSource]) -> dict[str, Any]:
         """Return what parts of an earlier run must have been computed from, as JSON values."""
-        state = self.model.stat()
+        state = (self.model / MANIFEST if self.model.is_dir() else self.model).stat()
         form = self.form
         return {
             "model": [str(self.model), state.st_size, state.st_mtime_ns],
@@ -94,11 +99,8 @@ def run_map(
     """
     if job.record_errors and job.format != "parquet":
         raise InputError("errors are recorded in Parquet", hint="--format parquet")
-    model = Model(job.model)
-    try:
-        inputs, names = row_inputs(model.header), [port.name for port in model.header.outputs]
-    finally:
-        model.close()
+    header = _header(job.model)
+    inputs, names = row_inputs(header), [port.name for port in header.outputs]
     taken = {"file", "row", "error", *job.carried}.intersection(names)
     if taken:
         raise InputError(f"the model has an output '{min(taken)}', and so has the result", hint="rename that output")
@@ -114,6 +116,15 @@ def run_map(
                 errors = _compute(job, pool, sources, pending, folder, names, progress)
     computed = sum(part.rows for part in pending)
     return MapSummary(sum(part.rows for part in parts), computed, errors, time.monotonic() - start)
+
+
+def _header(path: Path) -> ModelHeader:
+    """Return what a model, or a bundle, declares."""
+    if is_bundle(path):
+        with Bundle(path) as bundle:
+            return model_header(bundle.manifest)
+    with closing(Model(path)) as model:
+        return model.header
 
 
 def _compute(

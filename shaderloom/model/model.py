@@ -103,6 +103,9 @@ class Model:
             self.calibration.add(ranges)
         self.sources = SourceFiles(self.file.path, self.file.data, self.header.files, external_data_loader)
 
+    def batch_plans(self) -> None:
+        """Return None: rows are proven on the model's nodes."""
+
     def as_model(self) -> Model:
         """Return the model itself, from which its plans are compiled."""
         return self

@@ -27,7 +27,7 @@ class Pool:
     """Runs one model on several devices, each in a process of its own.  Thread-safe; close it, or use it in ``with``.
 
     ``model``
-        a path, bytes or a ``ModelProto``.
+        the path of a model or of a bundle, bytes or a ``ModelProto``.
     ``devices``
         ``"all"``: every GPU, or else every software adapter; ``"cpu"``: onnxruntime on the host; or a list of adapters
         by index or part of a name.
@@ -39,8 +39,8 @@ class Pool:
     ``queue``
         items that :meth:`map` has taken and not returned yet; None: four batches for each device.
 
-    The other options are those of :class:`InferenceSession`.  A worker whose device is lost, or whose process ends, is
-    retired, and its items go to others; an item that was lost twice fails.
+    The other options are those of :class:`InferenceSession`, or of :func:`load_bundle`. A worker whose device is lost,
+    or whose process ends, is retired, and its items go to others; an item that was lost twice fails.
 
     Processes are spawned, so that a program has its code below ``if __name__ == "__main__":``.
     """

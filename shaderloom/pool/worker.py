@@ -13,6 +13,7 @@ from typing import Any
 
 from ..batching.requests import Request
 from ..batching.row_runner import RowRunner
+from ..bundles.session import open_session
 from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
@@ -85,7 +86,7 @@ def open_answers(job: WorkerJob) -> tuple[InferenceSession, Answers]:
 
     Raises what opening it raises, and :class:`UnsupportedError` where batches are asked for and rows are not.
     """
-    session = InferenceSession(job.model, device=job.device, **job.options)
+    session = open_session(job.model, device=job.device, **job.options)
     if job.batch > 1:
         try:
             return session, _JoinedAnswers(RowRunner(session.as_rows(), job.batch), job.batch)

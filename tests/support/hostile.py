@@ -220,6 +220,16 @@ RELATIONS: dict[str, tuple[str, Change, str]] = {
     "an input without a type": ("manifest", put(None, "inputs", 0, "dtype"), "plan dtype"),
     "an input of strings": ("manifest", put("string", "inputs", 0, "dtype"), "plan dtype"),
     "a dimension without a range": ("manifest", put(["q"], "plans", 0, "shapes", "x"), "dimension"),
+    "rows along no axis": (
+        "manifest", put({"inputs": {"x": 3}, "outputs": {}}, "plans", 0, "rows"), "rows"),
+    "rows of no input": (
+        "manifest", put({"inputs": {"z": 0}, "outputs": {}}, "plans", 0, "rows"), "rows"),
+    "rows of no output": (
+        "manifest", put({"inputs": {"x": 0}, "outputs": {"z": 0}}, "plans", 0, "rows"), "rows"),
+    "rows without inputs": (
+        "manifest", put({"inputs": {}, "outputs": {}}, "plans", 0, "rows"), "rows"),
+    "rows of some outputs": (
+        "manifest", put({"inputs": {"x": 0}, "outputs": {"y": 0}}, "plans", 0, "rows"), "rows"),
     "70 axes of an input": ("manifest", put([1] * 70, "plans", 0, "shapes", "x"), "count"),
     "a sample without a plan": (
         "manifest", put([{"plan": "0" * 64, "file": "x", "tolerance": 0}], "samples"), "sample plan"),

@@ -80,8 +80,24 @@ function checkPlans(manifest) {
     }
     for (const key of keys) requireListed(files, `plan-${key}.json`, path);
     checkShapes(manifest, record.shapes, path);
+    if (record.rows) checkRows(manifest, record, [...path, "rows"]);
   }
   return seen;
+}
+
+/** Check that axes of rows are those of inputs of the plan, and of all outputs of the model.
+ *  @param {any} manifest @param {any} record @param {Path} path */
+function checkRows({ outputs }, { shapes, rows }, path) {
+  const ranks = new Map(sortedEntries(shapes).map(([name, dims]) => [name, dims.length]));
+  const allowed = new Map(outputs.map((/** @type {any} */ port) => [port.name, port.dims ? port.dims.length : 32]));
+  for (const [field, axes] of Object.entries({ inputs: ranks, outputs: allowed })) {
+    for (const [name, axis] of sortedEntries(rows[field])) {
+      if (axis >= (axes.get(name) ?? 0)) throw new Refusal("rows", "is no axis of the plan", [...path, field, name]);
+    }
+  }
+  if (!Object.keys(rows.inputs).length || Object.keys(rows.outputs).length < allowed.size) {
+    throw new Refusal("rows", "has no axis of an input, or not of every output", path);
+  }
 }
 
 /** Check that shapes are of inputs of the model, and their names dynamic dimensions.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...batching.batched_session import BatchedSession
-from ...bundles.session import load_bundle
+from ...bundles.session import open_session
 from ...runtime.bundle.files import is_bundle
 from ...runtime.plan.errors import DeviceLost, LimitError, UnsupportedError
 from ...session.session import InferenceSession
@@ -63,16 +63,12 @@ class ServedSession:
 
     def __init__(self, path: Path, *, device: Any, cache: bool, rows: int, queue: int) -> None:
         """Open it; up to ``rows`` rows of requests run together, and up to ``queue`` requests wait."""
-        in_bundle = is_bundle(path)
-        self.session: InferenceSession = (
-            load_bundle(path, device=device) if in_bundle else InferenceSession(path, device=device, cache=cache)
-        )
+        self.session = open_session(path, device=device, **({} if is_bundle(path) else {"cache": cache}))
         self._recovery = Recovery(self._is_lost, self.session.recover)
         self._in_turn = _InTurn(self.session, queue)
         self._joined: BatchedSession | None = None
-        if not in_bundle:  # which does not have what rows are proven independent by
-            with contextlib.suppress(UnsupportedError):
-                self._joined = self.session.batched(rows, max_queue=max(queue, 1))
+        with contextlib.suppress(UnsupportedError):
+            self._joined = self.session.batched(rows, max_queue=max(queue, 1))
 
     @property
     def is_joined(self) -> bool:

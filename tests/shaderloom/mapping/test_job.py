@@ -21,6 +21,8 @@ import pytest
 from PIL import Image
 from pyarrow import ipc, parquet
 
+from shaderloom.bundles.compile import compile_bundle
+
 from ...support.command_line import run_command
 from ...support.patience import PATIENCE
 
@@ -99,6 +101,18 @@ def test_tables_become_tables(kind, model, tmp_path, device):
     np.testing.assert_allclose(np.array(result["y"].to_pylist()), softmax(x), rtol=1e-5)
     np.testing.assert_allclose(result["best"].to_numpy(), softmax(x).max(-1), rtol=1e-5)
     assert result.schema.field("y").metadata[b"shape"] == b"4"
+
+
+def test_a_bundle_is_mapped(model, tmp_path, device):
+    x = rows_of(20)
+    np.save(tmp_path / "x.npy", x)
+    compile_bundle(model, tmp_path / "scores", shapes=[{"x": (rows, 4)} for rows in (1, 8)])
+    output = tmp_path / "out"
+    run_command("map", tmp_path / "scores", tmp_path / "x.npy", "-o", output, "--devices", device.name)
+    np.testing.assert_allclose(np.load(parts(output)[0])["y"], softmax(x), rtol=1e-5)
+    compile_bundle(model, tmp_path / "other", shapes=[{"x": (1, 4)}])
+    refused = run_command("map", tmp_path / "other", tmp_path / "x.npy", "-o", output, status=1)
+    assert "another model" in refused.output
 
 
 def test_pictures_of_a_folder(tmp_path):

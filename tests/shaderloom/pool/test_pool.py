@@ -19,6 +19,7 @@ import onnx.parser
 import pytest
 
 import shaderloom
+from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, UnsupportedError
 
 from ...conftest import ADAPTERS
@@ -244,3 +245,15 @@ def _runs(process: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_a_bundle_is_mapped(is_zip, model, devices, tmp_path):
+    compile_bundle(model, tmp_path / "b", shapes=[{"x": (rows, 8)} for rows in (1, 4)], as_zip=is_zip)
+    items = [item(number) for number in range(20)]
+    with shaderloom.Pool(tmp_path / "b", devices[:1]) as pool:
+        for (y,), each in zip(pool.map(items), items, strict=True):
+            e = np.exp(each["x"])
+            np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1e-5)
+    with pytest.raises(InputError, match="a bundle has no option 'dynamic'"):
+        shaderloom.Pool(tmp_path / "b", devices[:1], dynamic="off")
