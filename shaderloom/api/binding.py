@@ -42,10 +42,18 @@ def _element_type(element_type: Any) -> np.dtype[Any]:
 
 
 class OrtValue:
-    """An array on the host or a tensor on the device, with the interface of onnxruntime's class of this name."""
+    """An array on the host or a tensor on the device, with the interface of onnxruntime's class of this name.
+
+    Results of runs are also sequences and maps, and None for an absent optional value.
+    """
 
     def __init__(self, content: Union[np.ndarray, Tensor]) -> None:
         self._ortvalue_content = content
+
+    def __repr__(self) -> str:
+        if self.is_tensor():
+            return f"<OrtValue {self.data_type()} {self.shape()} on {self.device_name()}>"
+        return f"<OrtValue of a {type(self._ortvalue_content).__name__} on cpu>"
 
     @staticmethod
     def ortvalue_from_numpy(
@@ -121,20 +129,21 @@ class OrtValue:
         return "wgpu" if isinstance(content, Tensor) and content.location == "gpu-buffer" else "cpu"
 
     def has_value(self) -> bool:
-        """Return True: absent optional values are never wrapped in an OrtValue."""
-        return True
+        """Return whether it is anything but an absent optional value."""
+        return self._ortvalue_content is not None
 
     def is_tensor(self) -> bool:
-        """Return True: every value is a dense tensor."""
-        return True
+        """Return whether it is a dense tensor."""
+        return isinstance(self._ortvalue_content, (np.ndarray, Tensor))
 
     def is_sparse_tensor(self) -> bool:
         """Return False: sparse tensors are not supported."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """Return False: a sequence is a list of arrays here."""
-        return False
+        """Return whether it is a sequence of tensors, which is a list of arrays here."""
+        content: Any = self._ortvalue_content
+        return isinstance(content, list) and all(isinstance(each, np.ndarray) for each in content)
 
     def data_ptr(self) -> int:
         """Return the address of a value on the host; raise :class:`UnsupportedError` for one on the device."""

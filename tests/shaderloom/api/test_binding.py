@@ -57,6 +57,27 @@ def test_binding_to_memory_of_the_caller(device, session, x):
     assert binding.get_outputs() == []
 
 
+@pytest.mark.filterwarnings("ignore:providers=")
+def test_values_tell_what_they_are():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] x) => (float[n, 2] y, seq(float[a, 2]) z) {
+        y = Identity(x)  z = SplitToSequence<axis = 0, keepdims = 1>(x) }"""
+    ).SerializeToString()
+    kinds = {}
+    for library in (onnxruntime, shaderloom):
+        session = library.InferenceSession(model, providers=["CPUExecutionProvider"])
+        feed = library.OrtValue.ortvalue_from_numpy(np.ones((3, 2), np.float32))
+        values = session.run_with_ort_values(None, {"x": feed})
+        kinds[library] = [(value.is_tensor(), value.is_tensor_sequence(), value.has_value()) for value in values]
+    assert kinds[shaderloom] == kinds[onnxruntime] == [(True, False, True), (False, True, True)]
+    assert [repr(value) for value in values] == [
+        "<OrtValue tensor(float) [3, 2] on cpu>",
+        "<OrtValue of a list on cpu>",
+    ]
+    assert not shaderloom.OrtValue(None).has_value()
+
+
 def test_wrong_bindings_are_refused(session, x):
     binding = session.io_binding()
     for bind, reason in (
