@@ -35,9 +35,11 @@ def read_manifest(files: BundleFiles, key: Ed25519PublicKey | None = None) -> Ma
 
     With a ``key`` the digest must be signed by its other half.
     """
-    for name in (MANIFEST, DIGEST, *([] if key is None else [SIGNATURE])):
+    for name in (MANIFEST, DIGEST):
         if name not in files.sizes:
             raise BundleError(f"'{name}' is missing")
+    if key is not None and SIGNATURE not in files.sizes:
+        raise BundleError(f"'{SIGNATURE}' is missing", hint="ask for a signed bundle: shaderloom compile --sign")
     if files.sizes[MANIFEST] > MAX_MANIFEST:
         raise BundleError(f"'{MANIFEST}' has {files.sizes[MANIFEST]:,} bytes, more than any bundle needs")
     data, line = bytes(files.view(MANIFEST)), bytes(files.view(DIGEST)[:100])

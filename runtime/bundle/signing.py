@@ -76,7 +76,10 @@ def verify(signature: bytes, digest: bytes, key: Ed25519PublicKey) -> None:
             raise ValueError("spelt in another way")
         key.verify(content, CONTEXT + digest)
     except (ValueError, InvalidSignature):
-        raise BundleError(f"'{SIGNATURE}' is no signature of this bundle by the key") from None
+        raise BundleError(
+            f"'{SIGNATURE}' is no signature of this bundle by the key",
+            hint="check that the key is that of whoever made the bundle, and that the bundle is from them",
+        ) from None
 
 
 def _require_cryptography() -> None:

@@ -59,8 +59,9 @@ def refused(path: Path, key: Path | bytes) -> str:
 
 def test_what_the_key_did_not_sign_is_refused(signed, keys, tmp_path):
     _, other = key_pair(tmp_path, 2)
-    assert "no signature of this bundle by the key" in refused(signed, other)
-    assert f"'{SIGNATURE}' is missing" in refused(small_bundle(tmp_path / "plain", 5), keys[1])
+    assert "no signature of this bundle by the key [check that the key is that of" in refused(signed, other)
+    plain = small_bundle(tmp_path / "plain", 5)
+    assert f"'{SIGNATURE}' is missing [ask for a signed bundle: " in refused(plain, keys[1])
 
     changed = copy_bundle(signed, tmp_path / "changed")
     (shader,) = sorted((changed / "shaders").iterdir())[:1]
