@@ -61,7 +61,8 @@ export class Calls {
       if (isBuffer(data)) callers.set(`input:${name}`, data);
       else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
     }
-    checkAliases(plan, symbols);
+    const rooms = roomsOf(plan, symbols);
+    checkAliases(plan, rooms);
     requireDistinct(plan, callers, written);
     for (const [name, buffer] of written) callers.set(name, buffer);
     for (const port of plan.outputs) {
@@ -80,7 +81,6 @@ export class Calls {
       if (name.startsWith("problem:")) return this.#problem(plan, name);
       return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
     };
-    const rooms = roomsOf(plan, symbols, callers);
     const commands = this.#sized(loaded, symbols, sizes.join());
     const counts = commands.flatMap(({ count }) => count ?? []);
     if (counts.length) this.#allocateIterations(Math.max(1, ...counts));
@@ -179,22 +179,18 @@ export class Calls {
 /** Return the bytes of a port's elements. @param {PlanPort} port @param {Symbols} symbols */
 const portBytes = (port, symbols) => elementCount(shapeOf(port, symbols)) * elementBytes(port.dtype);
 
-/** Return the bytes of the tensors in buffers of the caller's: what lies behind them there is not the plan's.
- *  @param {Plan} plan @param {Symbols} symbols @param {Map<string, GPUBuffer>} callers @returns {Map<string, number>} */
-function roomsOf({ inputs, outputs }, symbols, callers) {
-  const ports = [...inputs.map((port) => ({ port, name: `input:${port.name}` })),
-    ...outputs.map((port) => ({ port, name: `output:${port.name}` }))];
-  return new Map(ports.filter(({ name }) => callers.has(name)).map(({ port, name }) =>
-    [name, bufferSize(portBytes(port, symbols))]));
-}
-
-/** @param {Plan} plan @param {Symbols} symbols
- *  @throws {ShaderloomError} "bundle" for an output that is larger than what it is an alias of */
-function checkAliases({ inputs, outputs, weights, aliases }, symbols) {
+/** Return the bytes of what a plan's buffers hold: what lies behind that in buffers of the caller's is not the plan's.
+ *  @param {Plan} plan @param {Symbols} symbols @returns {Map<string, number>} */
+function roomsOf({ inputs, outputs, weights }, symbols) {
   /** @param {string} kind @returns {(port: PlanPort) => [string, number]} */
   const sized = (kind) => (port) => [`${kind}:${port.name}`, bufferSize(portBytes(port, symbols))];
   const stored = weights.map(({ key, bytes }) => /** @type {[string, number]} */ ([`weight:${key}`, bytes]));
-  const held = new Map([...inputs.map(sized("input")), ...outputs.map(sized("output")), ...stored]);
+  return new Map([...inputs.map(sized("input")), ...outputs.map(sized("output")), ...stored]);
+}
+
+/** @param {Plan} plan @param {Map<string, number>} held bytes by buffer
+ *  @throws {ShaderloomError} "bundle" for an output that is larger than what it is an alias of */
+function checkAliases({ aliases }, held) {
   for (const { output, source } of aliases) {
     const [needed, present] = [held.get(`output:${output}`) ?? 0, held.get(source) ?? 0];
     if (needed > present) {

@@ -7,10 +7,7 @@ import { messageOf, ShaderloomError } from "./errors.js";
 /** Return the device once it has what the bundle needs. @param {GPUDevice} device @param {Manifest} manifest
  *  @throws {ShaderloomError} "device" for one that lacks something */
 export function checkDevice(device, manifest) {
-  const missing = missingCapabilities(manifest, device);
-  if (missing.length) {
-    throw new ShaderloomError("device", `the device given lacks what the bundle needs: ${missing.join(", ")}`);
-  }
+  requireCapabilities(manifest, device, "the device given");
   return device;
 }
 
@@ -29,10 +26,7 @@ export async function openDevice(manifest) {
   if (!adapter) {
     throw new ShaderloomError("device", "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
   }
-  const missing = missingCapabilities(manifest, adapter);
-  if (missing.length) {
-    throw new ShaderloomError("device", `this GPU lacks what the bundle needs: ${missing.join(", ")}`);
-  }
+  requireCapabilities(manifest, adapter, "this GPU");
   /** @type {GPUFeatureName[]} */
   const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
   try {
@@ -53,18 +47,18 @@ export function isSoftware(device) {
   return Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe|lavapipe|basic render/i.test(names);
 }
 
-/** Return what an adapter or a device lacks of the bundle's features and limits, as texts.
- *  @param {Manifest} manifest @param {GPUAdapter | GPUDevice} offered */
-function missingCapabilities(manifest, offered) {
+/** Check that an adapter or a device has the bundle's features and limits.
+ *  @param {Manifest} manifest @param {GPUAdapter | GPUDevice} offered @param {string} name @throws {ShaderloomError} "device" */
+function requireCapabilities(manifest, offered, name) {
   const missing = manifest.features
     .filter((name) => !offered.features.has(name) && !navigator.gpu.wgslLanguageFeatures?.has(name))
     .map((name) => `the feature ${name}`);
   const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
-  for (const [name, needed] of Object.entries(manifest.limits)) {
-    const limit = limits[name]; // a name may be that of a method
-    const present = typeof limit === "number" ? limit : NaN; // NaN is never enough
-    const enough = name.startsWith("min") ? present <= needed : present >= needed;
-    if (!enough) missing.push(`${name} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
+  for (const [limit, needed] of Object.entries(manifest.limits)) {
+    const value = limits[limit]; // a name may be that of a method
+    const present = typeof value === "number" ? value : NaN; // NaN is never enough
+    const enough = limit.startsWith("min") ? present <= needed : present >= needed;
+    if (!enough) missing.push(`${limit} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
   }
-  return missing;
+  if (missing.length) throw new ShaderloomError("device", `${name} lacks what the bundle needs: ${missing.join(", ")}`);
 }

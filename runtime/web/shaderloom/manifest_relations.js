@@ -19,6 +19,9 @@ export const BYTES = new Map(Object.entries(SCHEMA.dtypes));
 export const sortedEntries = (value) =>
   Object.keys(value).sort().map((name) => [name, /** @type {any} */ (value)[name]]);
 
+/** @param {any[]} items @returns {Map<string, any>} */
+export const byName = (items) => new Map(items.map((item) => [item.name, item]));
+
 /** @param {any} manifest @param {typeof import("./programs.js")} [programs] where it has some
  *  @throws {Refusal} for the first relation that does not hold */
 export function checkManifest(manifest, programs) {
@@ -103,7 +106,7 @@ function checkRows({ outputs }, { shapes, rows }, path) {
 /** Check that shapes are of inputs of the model, and their names dynamic dimensions.
  *  @param {any} manifest @param {any} shapes @param {Path} path */
 export function checkShapes({ inputs, overridable, dynamic }, shapes, path) {
-  const ports = new Map([...inputs, ...overridable].map((port) => [port.name, port]));
+  const ports = byName([...inputs, ...overridable]);
   for (const [name, shape] of sortedEntries(shapes)) {
     const place = [...path, "shapes", name];
     const port = ports.get(name);

@@ -5,10 +5,12 @@
 /** @import { Path } from "./manifest_relations.js" */
 
 import { boundsOf } from "./bounds.js";
-import { BYTES, checkRange, requireListed } from "./manifest_relations.js";
+import { byName, BYTES, checkRange, requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
 import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./sizes.js";
 import { Refusal } from "./structure.js";
+
+const UNSETTLED = "is no output of the plan, or one twice";
 
 /** The largest number of a problem, of 32 bits. */
 const LARGEST_NUMBER = 2 ** 31 - 1;
@@ -26,14 +28,21 @@ export function checkPlan(plan, manifest, key, programs) {
 
 /** Return what the manifest asks of a plan that is the whole model.
  *  @param {any} manifest @param {string} key @returns {PlanUse[]} */
-function planUses({ plans, inputs, overridable, outputs, dynamic }, key) {
-  const dtypes = new Map([...inputs, ...overridable].map((port) => [port.name, port.dtype]));
+function planUses(manifest, key) {
+  const { plans, outputs, dynamic } = manifest;
   const records = plans.filter((/** @type {any} */ item) => item.key === key || item.software === key);
   return records.map((/** @type {any} */ { shapes }) => ({
-    inputs: new Map(Object.entries(shapes).map(([name, shape]) => [name, { dtype: dtypes.get(name), shape }])),
+    inputs: new Map(fedTypes(manifest, shapes)),
     outputs: new Map(outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }])),
     ranges: new Map(Object.entries(dynamic)),
   }));
+}
+
+/** Return the types of what is fed, for shapes by name. @param {any} manifest @param {Record<string, any[]>} shapes
+ *  @returns {[string, PortType][]} */
+export function fedTypes({ inputs, overridable }, shapes) {
+  const ports = byName([...inputs, ...overridable]);
+  return Object.entries(shapes).map(([name, shape]) => [name, { dtype: ports.get(name)?.dtype, shape }]);
 }
 
 /** The checks of one plan. */
@@ -165,14 +174,11 @@ class PlanCheck {
   /** Check the outputs that begin as inputs; no call and no alias may read such an input. */
   #checkStates() {
     const { inputs, outputs, states } = this.#plan;
-    const [fed, computed] = [inputs, outputs].map((/** @type {any[]} */ ports) =>
-      new Map(ports.map((port) => [port.name, port])));
+    const [fed, computed] = [inputs, outputs].map(byName);
     for (const [index, { output, input }] of states.entries()) {
       const path = ["states", index];
       const [begun, read] = [computed.get(output), fed.get(input)];
-      if (!begun || this.#begun.has(output)) {
-        throw new Refusal("output", "is no output of the plan, or one twice", path);
-      }
+      if (!begun || this.#begun.has(output)) throw new Refusal("output", UNSETTLED, path);
       this.#begun.add(output);
       if (!read || !this.#buffers.delete(`input:${input}`)) {
         throw new Refusal("state", "begins as no input of the plan, or as one that another is", path);
@@ -242,28 +248,28 @@ class PlanCheck {
 
   #checkOutputs() {
     const { constants, aliases } = this.#plan;
-    const outputs = new Map(this.#plan.outputs.map((/** @type {any} */ port) => [port.name, port]));
+    const outputs = byName(this.#plan.outputs);
     /** @type {Map<string, string>} */
     const settled = new Map([...this.#begun].map((name) => [name, ""]));
+    /** @param {string} output @param {string} source @param {Path} path */
+    const settle = (output, source, path) => {
+      if (!outputs.has(output) || settled.has(output)) throw new Refusal("output", UNSETTLED, path);
+      settled.set(output, source);
+    };
     for (const [index, { output, dtype, shape, data }] of constants.entries()) {
       const path = ["constants", index];
+      settle(output, "", path);
       const port = outputs.get(output);
-      if (!port || settled.has(output)) throw new Refusal("output", "is no output of the plan, or one twice", path);
-      settled.set(output, "");
       if (dtype !== port.dtype || !isSameShape(shape, port.shape)) {
         throw new Refusal("constant", "has another type or shape than its output", path);
       }
-      const bytes = shape.reduce((/** @type {number} */ total, /** @type {number} */ dim) => total * dim, BYTES.get(dtype));
-      if (decodedBytes(data) !== bytes) {
+      if (decodedBytes(data) !== elementCount(shape) * Number(BYTES.get(dtype))) {
         throw new Refusal("constant", "has another number of bytes than its shape", path);
       }
     }
     for (const [index, { output, source, size }] of aliases.entries()) {
       const path = ["aliases", index];
-      if (!outputs.has(output) || settled.has(output)) {
-        throw new Refusal("output", "is no output of the plan, or one twice", path);
-      }
-      settled.set(output, source);
+      settle(output, source, path);
       const held = this.#buffers.get(source);
       if (!held || !/^(input|output|weight):/.test(source)) {
         throw new Refusal("buffer", `is an alias of '${source}', which the plan does not have`, path);
@@ -296,8 +302,7 @@ class PlanCheck {
   /** Check that facts and notes are about calls and tensors that there are. */
   #checkFacts() {
     const { facts, notes, commands } = this.#plan;
-    const calls = commands.reduce((/** @type {number} */ total, /** @type {any} */ command) =>
-      total + command.calls.length, 0);
+    const calls = commands.flatMap((/** @type {any} */ command) => command.calls).length;
     for (const [index, { shape }] of facts.tensors.entries()) {
       for (const [axis, size] of shape.entries()) boundsIn(size, this.#symbols, ["facts", "tensors", index, "shape", axis]);
     }
@@ -371,7 +376,7 @@ const decodedBytes = (data) => (data.length / 4) * 3 - (data.endsWith("==") ? 2 
 /** @param {any[]} ports @param {string[]} names */
 function haveNames(ports, names) {
   const present = new Set(ports.map(({ name }) => name));
-  return present.size === new Set(names).size && names.every((name) => present.has(name));
+  return present.size === names.length && names.every((name) => present.has(name));
 }
 
 /** Return whether two shapes are written alike. @param {any[] | null} shape @param {any[] | null} other */

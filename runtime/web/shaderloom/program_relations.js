@@ -5,8 +5,8 @@
 /** @import { Path } from "./manifest_relations.js" */
 /** @import { PlanUse, PortType } from "./plan_relations.js" */
 
-import { BYTES, checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
-import { byteBounds, isSameShape, sizeBounds } from "./plan_relations.js";
+import { byName, BYTES, checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
+import { byteBounds, fedTypes, isSameShape, sizeBounds } from "./plan_relations.js";
 import { SCHEMA } from "./schema.js";
 import { MOST_ITERATIONS, MOST_WORK } from "./sizes.js";
 import { Refusal } from "./structure.js";
@@ -51,13 +51,13 @@ export function stageUses(manifest, key) {
   /** @type {PlanUse[]} */
   const uses = [];
   for (const program of manifest.programs) {
-    for (const [step, types] of typed(program.steps, inputTypes(manifest, program))) {
+    for (const [step, types] of typed(program.steps, new Scope(fedTypes(manifest, program.shapes)))) {
       if (step.kind !== "stage" || (step.plan !== key && step.software !== key)) continue;
       const sizes = Object.entries(step.sizes).map(([port, symbol]) =>
         /** @type {[string, PortType]} */ ([port, { dtype: "uint8", shape: [symbol, 0] }]));
       uses.push({
         inputs: new Map([...step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]), ...sizes]),
-        outputs: new Map(step.outputs.map((/** @type {any} */ port) => [port.name, port])),
+        outputs: byName(step.outputs),
         ranges: new Map([...Object.entries(manifest.dynamic),
           ...Object.entries(program.ranges).map(([name, range]) => /** @type {[string, any]} */ ([name, sizesOf(range)]))]),
       });
@@ -70,12 +70,6 @@ export function stageUses(manifest, key) {
 function sizesOf({ low, high, step }) {
   const below = Math.min(low, 0);
   return { low: low - below, high: high - below, step };
-}
-
-/** @param {any} manifest @param {any} program @returns {Scope<PortType>} */
-function inputTypes({ inputs, overridable }, { shapes }) {
-  const dtypes = new Map([...inputs, ...overridable].map((port) => [port.name, port.dtype]));
-  return new Scope(Object.entries(shapes).map(([name, shape]) => [name, { dtype: dtypes.get(name), shape }]));
 }
 
 /** Yield the steps of a checked program, each with the types of the values that are there before it.
@@ -172,7 +166,7 @@ class ProgramCheck {
     this.#manifest = manifest;
     this.#program = program;
     this.#planKeys = planKeys;
-    this.#values = inputTypes(manifest, program);
+    this.#values = new Scope(fedTypes(manifest, program.shapes));
   }
 
   /** @param {Path} path */
