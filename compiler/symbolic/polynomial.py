@@ -197,8 +197,9 @@ def less(left: Dim, right: Dim) -> bool:
 
 
 def _bounding(value: Dim, *, above: bool) -> Iterator[Dim]:
-    """Yield indices that are never less than ``value`` (``above``), or never more: with an operand of an extremum in its
-    place.
+    """Yield indices that are never less than ``value`` (``above``), or never more.
+
+    They have an operand of an extremum in its place.
     """
     for monomial, coefficient in terms_of(value):
         if len(monomial) != 1 or monomial[0].kind not in ("min", "max"):
