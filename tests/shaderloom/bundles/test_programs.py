@@ -478,3 +478,12 @@ def test_the_command_takes_ranges_and_lists_them(tmp_path):
     assert "  m: 0 to 64\n" in result.output
     program = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)["programs"]
     assert program == [{"shapes": {"x": [5, 40]}, "stages": 2, "ranges": {"m": [0, 64]}}]
+
+
+def test_the_command_takes_ranges_below_zero(tmp_path):
+    path = tmp_path / "m.onnx"
+    onnx.save(parse("g (float[9] x, int64[1] s) => (float[n] y) <int64[1] end = {9}> { y = Slice(x, s, end) }"), path)
+    command = ["compile", str(path), "-o", str(tmp_path / "b"), "--range", "s=-9:8"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "  s: -9 to 8\n" in result.output
