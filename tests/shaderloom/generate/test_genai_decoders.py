@@ -6,6 +6,7 @@ Covers: shaderloom/generate/decoder, shaderloom/generate/folder, compiler/fronte
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,29 @@ def written(folder: Path, window: int, pruned: bool) -> Path:
 
 def greedy(path: Path, ids: list[int], count: int) -> list[int]:
     """Return what onnxruntime computes without caches, the whole text at every step."""
-    session = onnxruntime.InferenceSession(str(path / "model.onnx"), providers=["CPUExecutionProvider"])
     text = list(ids)
-    past = {f"past_key_values.0.{part}": np.zeros((1, 1, 0, 16), np.float32) for part in ("key", "value")}
+    logits = onnx_logits(onnx.load(path / "model.onnx"))
     for _ in range(count):
-        feeds = {"input_ids": np.array([text]), "attention_mask": np.ones((1, len(text)), np.int64), **past}
-        text.append(int(session.run(["logits"], feeds)[0][0, -1].argmax()))
+        text.append(int(logits(text)[-1].argmax()))
     return text[len(ids) :]
+
+
+def onnx_logits(decoder: onnx.ModelProto) -> Callable[[list[int]], np.ndarray]:
+    """Return onnxruntime's logits [tokens, vocabulary] of a text, whose activations stay float32."""
+    for node in decoder.graph.node:
+        for level in [each for each in node.attribute if each.name == "accuracy_level"]:
+            node.attribute.remove(level)
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "0")
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(decoder.SerializeToString(), options, providers=providers)
+    past = {f"past_key_values.0.{part}": np.zeros((1, 1, 0, 16), np.float32) for part in ("key", "value")}
+
+    def logits(text: list[int]) -> np.ndarray:
+        feeds = {"input_ids": np.array([text]), "attention_mask": np.ones((1, len(text)), np.int64), **past}
+        return session.run(["logits"], feeds)[0][0]
+
+    return logits
 
 
 def drawn(count: int) -> list[int]:
@@ -94,6 +111,66 @@ def test_tokens_are_those_of_the_whole_text(tmp_path: Path, device: Any, window:
             ids = drawn(length)
             assert generator.generate(ids, max_new_tokens=10, stream=False).tokens == greedy(tmp_path, ids, 10)
         assert generator.plans == 2
+
+
+def quantised(decoder: onnx.ModelProto, form: str) -> onnx.ModelProto:
+    """Return a decoder whose products have weights of 4 bits behind DequantizeLinear, or of 8 in MatMulNBits.
+
+    These have the builder's accuracy_level 4, which lets onnxruntime quantise activations; to the first form it does
+    that without being asked.
+    """
+    arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in decoder.graph.initializer}
+    for node in [node for node in decoder.graph.node if node.op_type == "MatMul"]:
+        weights, block = arrays[node.input[1]], 16
+        rows, columns = weights.shape
+        blocks = weights.reshape(rows // block, block, columns)
+        most = 7 if form == "qdq" else 127
+        scales = np.abs(blocks).max(1) / most
+        codes = np.rint(blocks / scales[:, None]).astype(np.int64).reshape(rows, columns)
+        names = [f"{node.input[1]}.{part}" for part in ("codes", "scales")]
+        if form == "qdq":
+            data = [
+                onnx.helper.make_tensor(names[0], onnx.TensorProto.INT4, codes.shape, codes.ravel().tolist()),
+                onnx.numpy_helper.from_array(scales.astype(np.float32), names[1]),
+            ]
+            widened = onnx.helper.make_node("DequantizeLinear", names, [f"{names[0]}.wide"], axis=0, block_size=block)
+            decoder.graph.node.insert(0, widened)
+            node.input[1] = widened.output[0]
+        else:
+            stored = (codes.T + 128).astype(np.uint8).reshape(columns, rows // block, block)
+            data = [
+                onnx.numpy_helper.from_array(stored, names[0]),
+                onnx.numpy_helper.from_array(scales.T.astype(np.float32).ravel(), names[1]),
+            ]
+            product = onnx.helper.make_node(
+                "MatMulNBits", [node.input[0], *names], list(node.output), domain="com.microsoft",
+                K=rows, N=columns, bits=8, block_size=block, accuracy_level=4,
+            )  # fmt: skip
+            node.CopyFrom(product)
+        decoder.graph.initializer.extend(data)
+    del decoder.opset_import[:]
+    decoder.opset_import.extend([onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)])
+    decoder.ir_version = 10
+    return decoder
+
+
+@pytest.mark.parametrize("form", ["qdq", "8 bits"])
+def test_quantised_weights_have_the_tokens_of_float_activations(tmp_path: Path, device: Any, form: str):
+    decoder, seen = quantised(model(WINDOW, False), form), []
+    onnx.save(decoder, written(tmp_path, WINDOW, False) / "model.onnx")
+    reference = onnx_logits(decoder)
+
+    def record(_: Any, logits: np.ndarray) -> np.ndarray:
+        seen.append(logits)
+        return logits
+
+    with Generator(tmp_path, device=device, cache=False) as generator:
+        for length in (1, 20):
+            ids, before = drawn(length), len(seen)
+            tokens = generator.generate(ids, max_new_tokens=20, processors=[record], stream=False).tokens
+            wanted = reference([*ids, *tokens[:-1]])[length - 1 :]
+            np.testing.assert_allclose(seen[before:], wanted, rtol=1e-4, atol=1e-4)
+            assert tokens == wanted.argmax(-1).tolist()
 
 
 def test_a_window_and_all_keys_give_other_tokens(tmp_path: Path):
