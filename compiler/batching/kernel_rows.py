@@ -56,8 +56,23 @@ def _merged(node: Node, axis: int) -> OperandAxes | None:
 
 
 def _scattered(node: Node, axis: int) -> OperandAxes | None:
-    """Return the lines of all operands: elements of one go to one of the result, but for tuples, which go anywhere."""
-    return None if node.attributes.axis in (None, axis) else {node.operand(position): axis for position in range(3)}
+    """Return the lines of all operands: elements of one go to one of the result.
+
+    Tuples of indices send whole parts of the axes behind those that they address, to the same places for all rows.
+    """
+    data, indices, updates = (node.operand(position) for position in range(3))
+    if node.attributes.axis is not None:
+        return None if axis == node.attributes.axis else dict.fromkeys((data, indices, updates), axis)
+    addressed = indices.shape[-1]
+    if not isinstance(addressed, int) or axis < addressed:
+        return None
+    behind = axis - addressed + indices.rank - 1
+    return {data: axis, updates: behind} if data is not updates or behind == axis else None
+
+
+def _linear_attention(node: Node, axis: int) -> OperandAxes | None:
+    """Return the sequences: each has a state of its own."""
+    return {value: 0 for value in node.inputs if value is not None} if axis == 0 else None
 
 
 def _recurrent(node: Node, axis: int) -> OperandAxes | None:
@@ -73,6 +88,7 @@ _RULES: dict[str, Callable[[Node, int], OperandAxes | None]] = {
     "loom.ArgReduce": _extremum,
     "loom.ConvolutionTranspose": _images,
     "loom.Cumulate": _along_other,
+    "loom.LinearAttention": _linear_attention,
     "loom.MergeRuns": _merged,
     "loom.Pool": _planes,
     "loom.Recurrent": _recurrent,

@@ -11,8 +11,9 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from shaderloom.compiler.batching.row_proof import BatchPorts, prove_rows
+from shaderloom.compiler.batching.row_proof import prove_rows
 from shaderloom.compiler.frontend import load_model
+from shaderloom.runtime.plan.batch_ports import BatchPorts
 from shaderloom.runtime.plan.errors import ShaderloomError, UnsupportedError
 
 from ...support.cases import OperatorCase, all_cases, difference, run_onnxruntime
@@ -50,12 +51,21 @@ INDEPENDENT = {
         b = Shape<start = 0, end = 1>(x) c = Constant<value_ints = [4, 6]>() s = Concat<axis = 0>(b, c)
         one = Constant<value_float = 2.0>() e = Expand(one, s) y = Add(x, e)""",
     "sorted": "k = Constant<value_ints = [3]>() y, i = TopK<axis = 1>(x, k)",
+    "scattered behind the rows": """
+        t = Transpose<perm = [1, 0, 2]>(x) i = Constant<value = int64[2, 1] {2, 0}>() o = Constant<value_ints = [0]>()
+        two = Constant<value_ints = [2]>() u = Slice(t, o, two, o) n = Neg(u) s = ScatterND(t, i, n)
+        y = Transpose<perm = [1, 0, 2]>(s)""",
     "padded": "p = Constant<value_ints = [0, 1, 0, 0, 0, 2]>() y = Pad(x, p)",
 }
 
 MIXING = {
     "mean of the batch": ("a = Constant<value_ints = [0]>() m = ReduceMean(x, a) y = Sub(x, m)", "ReduceMean"),
     "softmax over the batch": ("y = Softmax<axis = 0>(x)", "Softmax"),
+    "scattered to rows": (
+        "i = Constant<value = int64[1, 1] {0}>() c = Constant<value_ints = [1, 4, 6]>() u = ConstantOfShape(c) "
+        "y = ScatterND(x, i, u)",
+        "ScatterND",
+    ),
     "running sum": ("a = Constant<value_int = 0>() y = CumSum(x, a)", "CumSum"),
     "reversed": (
         "s = Constant<value_ints = [-1]>() e = Constant<value_ints = [-1000]>() a = Constant<value_ints = [0]>() "
@@ -114,6 +124,23 @@ def test_shared_inputs_belong_to_all_rows():
 def test_an_output_of_several_elements_a_row_is_refused():
     with pytest.raises(UnsupportedError, match="4 elements along axis 0 for each row"):
         prove("s = Constant<value_ints = [-1, 6]>() y = Reshape(x, s)")
+
+
+@pytest.mark.parametrize("op", ["LinearAttention", "GatedDeltaNet"])
+def test_recurrences_over_sequences_are_proven(op):
+    """At least one example of each has sequences of its own, whose rows are then compared below."""
+    proven = []
+    for operator in all_cases():
+        if operator.definition.name != op:
+            continue
+        names = {name for name, array in operator.feeds.items() if array.ndim > 2}
+        dims = {name: ("N", *operator.feeds[name].shape[1:]) for name in names}
+        shapes = {name: array.shape for name, array in operator.feeds.items()}
+        try:
+            proven.append(prove_rows(load_model(operator.model(dims)), shapes, dict.fromkeys(names, 0), MOST).outputs)
+        except ShaderloomError:
+            continue
+    assert proven and all(axis == 0 for outputs in proven for axis in outputs.values())
 
 
 def row_sets(operator: OperatorCase) -> list[tuple[str, ...]]:
