@@ -48,6 +48,7 @@ EXPENSIVE_FUNCTIONS = frozenset(
 #: Operations that cost about four simple ones
 EXPENSIVE = EXPENSIVE_FUNCTIONS | {"div", "mod", "fmod"}
 FLOATS = frozenset({"f32"})
+_WORDS = frozenset({"i32", "u32"})  #: casts between them change no bit
 
 
 @record
@@ -195,6 +196,8 @@ def cast(value: Expr, dtype: str) -> Expr:
         return value
     if value.op == "const":
         return _cast_const(value.payload, dtype)
+    if value.op == "cast" and value.args[0].dtype == dtype and {dtype, value.dtype} == _WORDS:
+        return value.args[0]
     return _make("cast", (value,), dtype)
 
 
@@ -256,6 +259,8 @@ def _simplify_binary(op: str, left: Expr, right: Expr) -> Expr | None:
         return right
     elif op == "sub" and integer and _is_const(right, 0):
         return left
+    elif op == "sub" and integer and left.op == "add" and right in left.args:  # also where the sum has wrapped
+        return left.args[left.args[0] is right]
     elif op == "pow" and right.op == "const" and not integer:
         return _simplify_pow(left, right.payload)
     elif op in ("and", "or") and left.dtype == "bool":

@@ -81,18 +81,14 @@ def _quantized(node: Node, args: Sequence[Expr]) -> Expr:
 def quantized_integer(value: Expr, scale: Expr, zero: Expr | None, target: DType, precision: DType = FLOAT32) -> Expr:
     """Return the integer of the type ``target``, as i32, that stands for a number; ``zero`` is an i32.
 
-    The quotient is clamped to a range in which floats are exact integers and that is wider than any result, so the sum
-    with the zero point is exact.
+    The quotient is clamped to what is left of the type's range below and above the zero point, where floats are exact
+    integers, so the sum with the zero point is exact and in range.
     """
-    low, high = target.integer_range
-    reach = float(high - low)
+    zero = ex.const(0, "i32") if zero is None else zero
+    least, greatest = (ex.cast(ex.const(end, "i32") - zero, "f32") for end in target.integer_range)
     quotient = ex.unary("round", rounded(ex.cast(value, "f32") / scale, precision))
-    least = ex.const(-reach, "f32")
-    quotient = -ex.binary("max_number", -ex.binary("max_number", quotient, least), least)
-    number = ex.cast(quotient, "i32")
-    if zero is not None:
-        number = number + zero
-    return ex.binary("min", ex.binary("max", number, ex.const(low, "i32")), ex.const(high, "i32"))
+    quotient = -ex.binary("max_number", -ex.binary("max_number", quotient, least), -greatest)
+    return ex.cast(quotient, "i32") + zero
 
 
 def _dequantized(node: Node, args: Sequence[Expr]) -> Expr:

@@ -166,6 +166,16 @@ def test_powers_with_a_constant_exponent(exponent: float) -> None:
 # -- constants --------------------------------------------------------------------------------------------------------
 
 
+def test_integers_lose_what_is_undone() -> None:
+    number, zero = ex.register("n", "i32"), ex.register("z", "i32")
+    assert (number + zero) - zero is number and (zero + number) - zero is number
+    assert (zero + zero) - zero is zero
+    assert ex.cast(ex.cast(number, "u32"), "i32") is number
+    assert ex.cast(ex.cast(number, "f32"), "i32") is not number
+    wide = ex.register("f", "f32")
+    assert (wide + wide) - wide is not wide
+
+
 def test_constants_of_different_types_or_signs_are_different_objects() -> None:
     assert ex.const(1, "i32") is not ex.const(1, "u32")
     assert ex.const(1.0, "f32") is not ex.const(1, "i32")
