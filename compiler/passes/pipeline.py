@@ -26,6 +26,7 @@ from . import (
     packed_products,
     padding,
     products,
+    requantise,
     scales,
     siblings,
     simplify,
@@ -238,7 +239,7 @@ PIPELINE = PassManager(
         Pass("dead-code", _on_graph(remove_dead_code), requires=_EXPANDED),
         Pass("views", _rules(views.RULES), requires=_EXPANDED),
         Pass("common-subexpressions", _on_graph(eliminate_common_subexpressions), requires=_EXPANDED),
-        Pass("simplify", _rules(simplify.RULES), requires=_EXPANDED, after=("views",)),
+        Pass("simplify", _rules(simplify.RULES + requantise.RULES), requires=_EXPANDED, after=("views",)),
         Pass("rows", _rewrite(select_rows), requires=_EXPANDED, after=("simplify",)),
         # recognises subgraphs in the form that "simplify" gives views and constants, before "scales" moves factors
         Pass("attention", _rewrite(_attention), requires=_EXPANDED, after=("simplify", "rows")),
