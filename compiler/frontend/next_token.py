@@ -116,8 +116,15 @@ class _Rewrite:
         return caches
 
     def _attended(self) -> set[str]:
-        """Return the inputs that GroupQueryAttention reads as its past."""
-        nodes = (node for node in nodes_within(self._graph) if node.op_type == "GroupQueryAttention")
+        """Return the inputs that GroupQueryAttention reads as its past; refuse caches of a window's rows."""
+        nodes = [node for node in nodes_within(self._graph) if node.op_type == "GroupQueryAttention"]
+        for node in nodes:
+            if any(each.name == "sliding_window_cache" and each.i for each in node.attribute):
+                raise UnsupportedError(
+                    "its cache has the rows of a window alone (sliding_window_cache)",
+                    tensor=node.input[3],
+                    hint="export the model with caches of the whole text, as for -e webgpu",
+                )
         return {name for node in nodes for name in node.input[3:5]}
 
     def _computed(self, name: str, rank: int) -> ValueInfoProto | None:

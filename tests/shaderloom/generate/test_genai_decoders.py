@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 from shaderloom import Generator
-from shaderloom.runtime.plan.errors import InputError
+from shaderloom.runtime.plan.errors import InputError, UnsupportedError
 
 TOKENS, CONTEXT, WINDOW = 50, 300, 7
 DECODER = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
@@ -179,6 +179,16 @@ def test_a_window_and_all_keys_give_other_tokens(tmp_path: Path):
     for window in (WINDOW, -1):
         answers.append(greedy(written(tmp_path, window, False), ids, 10))
     assert answers[0] != answers[1]
+
+
+def test_caches_of_a_window_are_refused_by_name(tmp_path: Path, device: Any):
+    """What onnxruntime-genai's builder writes for processors of Gemma's layers with windows."""
+    decoder = model(WINDOW, False)
+    (attention,) = (node for node in decoder.graph.node if node.op_type == "GroupQueryAttention")
+    attention.attribute.append(onnx.helper.make_attribute("sliding_window_cache", 1))
+    onnx.save(decoder, written(tmp_path, WINDOW, False) / "model.onnx")
+    with pytest.raises(UnsupportedError, match=r"'past_key_values.0.key'.*sliding_window_cache.*-e webgpu"):
+        Generator(tmp_path, device=device, cache=False)
 
 
 def test_a_full_context_is_an_error_before_anything_runs(tmp_path: Path, device: Any):
