@@ -16,11 +16,6 @@ from ..symbolic import polynomial as ix
 from ..target import Target
 
 
-def largest_tensor(target: Target) -> int:
-    """Return the bytes of the largest tensor that a kernel of the target binds."""
-    return min(target.limit("max-storage-buffer-binding-size"), target.limit("max-buffer-size"))
-
-
 def binding_bytes(value: Value) -> int:
     """Return the bytes of a tensor of fixed size; the type that the file declares counts."""
     return math.prod(map(ix.number, value.shape)) * (value.storage or value.dtype).itemsize
@@ -87,7 +82,7 @@ def may_be_windows(graph: Graph, value: Value, target: Target, whole: Collection
     """Return whether a value is a large output of the graph that several may replace; it is none of ``whole``."""
     if graph.outputs.count(value) != 1 or graph.output_names[graph.outputs.index(value)] in whole:
         return False
-    return _is_divisible(value, output_dtype(graph, value), target, largest_tensor(target))
+    return _is_divisible(value, output_dtype(graph, value), target, target.largest_tensor)
 
 
 def output_dtype(graph: Graph, value: Value) -> DType:

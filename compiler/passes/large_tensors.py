@@ -36,7 +36,6 @@ from ..symbolic import polynomial as ix
 from .large_ports import (
     divide_inputs,
     exceeds,
-    largest_tensor,
     may_be_windows,
     outermost,
     output_dtype,
@@ -68,7 +67,7 @@ def divide_large_tensors(graph: Graph, compilation: Compilation, whole: Collecti
     Tensors of the run come first, as a part of their rows may still need a part of the columns of a constant.  Inputs
     and outputs of the graph may become several, but for those named in ``whole``.
     """
-    limit = largest_tensor(compilation.target)
+    limit = compilation.target.largest_tensor
     outputs = any(may_be_windows(graph, value, compilation.target, whole) for value in graph.outputs)
     if not outputs and not any(exceeds(value, limit) for value in graph.values()):
         return 0

@@ -34,7 +34,7 @@ from ..rewriting.rules import GraphFacts
 from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
-from .large_ports import binding_bytes, largest_tensor
+from .large_ports import binding_bytes
 from .patterns import produced_by, split_constant, static_numbers, varies_along, view
 
 #: Elementwise steps within which two products must meet
@@ -171,7 +171,7 @@ def _refusal(members: list[_Sibling], facts: GraphFacts, target: Target) -> str 
         if reason is not None:
             return reason
     weights = [each.product.operand(1) for each in members]
-    if sum(map(_source_bytes, weights)) > largest_tensor(target):
+    if sum(map(_source_bytes, weights)) > target.largest_tensor:
         return "the weight of all would be larger than a binding"
     packed = members[0].is_packed
     if not packed and any(map(_is_narrow, weights)) and not may_join(weights, -1):

@@ -25,6 +25,7 @@ from ..ops.registry import registry
 from ..options import DEFAULT_LIMITS, Limits
 from ..reference.constant_eval import evaluate_constant
 from ..rewriting.builder import GraphBuilder
+from ..symbolic import polynomial as ix
 from .storable import StorableTypes
 from .weight_types import convert_constants, is_table
 
@@ -154,14 +155,17 @@ def _stored_operand(output: Value) -> Value | None:
 def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> int:
     """Give values in memory the 16-bit types that the model declares, where the same kernel can store them.
 
-    Where the device takes long to convert float16, only inputs, outputs and tables of which kernels read some elements
-    are halves.  Return the number of values whose type changed.
+    Where the device takes long to convert float16, only inputs, outputs, tables of which kernels read some elements,
+    and what float32 would make larger than a binding are halves.  Return the number of values whose type changed.
     """
     types = storage_types(graph, fusion)
     if not compilation.target.converts_halves:
-        _widen_weights(graph, fusion)
+        limit = compilation.target.largest_tensor
+        _widen_weights(graph, fusion, limit)
         types = {
-            value: dtype for value, dtype in types.items() if dtype is not FLOAT16 or _is_half_table(value, fusion)
+            value: dtype
+            for value, dtype in types.items()
+            if dtype is not FLOAT16 or _is_half_table(value, fusion) or not _fits_as_floats(value, limit)
         }
     if not types:
         return 0
@@ -177,11 +181,16 @@ def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> in
     return sum(value.dtype in HALVES for value in types)
 
 
-def _widen_weights(graph: Graph, fusion: Fusion) -> None:
-    """Let kernels read constants of halves as float32 copies, but for tables."""
+def _widen_weights(graph: Graph, fusion: Fusion, limit: int) -> None:
+    """Let kernels read constants of halves as float32 copies of at most ``limit`` bytes, but for tables."""
     read = dict.fromkeys(value for group in fusion.groups if not group.constant for value in group.reads)
     halves = [value for value in read if value.is_constant and value.dtype is FLOAT16 and not is_table(value, fusion)]
-    convert_constants(graph, fusion, halves, FLOAT32)
+    convert_constants(graph, fusion, [value for value in halves if _fits_as_floats(value, limit)], FLOAT32)
+
+
+def _fits_as_floats(value: Value, limit: int) -> bool:
+    """Return whether ``value`` takes at most ``limit`` bytes as float32."""
+    return ix.bounds(value.elements)[1] * FLOAT32.itemsize <= limit
 
 
 def _is_half_table(value: Value, fusion: Fusion) -> bool:

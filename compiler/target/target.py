@@ -170,6 +170,11 @@ class Target:
         return self.profile.limit(name)
 
     @property
+    def largest_tensor(self) -> int:
+        """Bytes of the largest tensor that a kernel binds."""
+        return min(self.limit("max-storage-buffer-binding-size"), self.limit("max-buffer-size"))
+
+    @property
     def max_workgroup_threads(self) -> int:
         """Threads of the largest workgroup of any kernel: WebGPU's 256, or what the device allows; in OpenGL ES 128."""
         return min(256, self.limit("max-compute-invocations-per-workgroup"))
