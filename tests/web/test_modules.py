@@ -30,7 +30,7 @@ def test_the_modules_are_small_and_import_each_other_alone():
         for graphs in ((at_once,), (at_once, later, workers))
     )
     assert first <= 160 * 1024
-    assert all_of_it <= 215 * 1024, "with programs, profiles, samples and keys"
+    assert all_of_it <= 220 * 1024, "with programs, profiles, samples and keys"
 
 
 Imports = dict[Path, set[Path]]
