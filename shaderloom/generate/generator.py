@@ -252,7 +252,7 @@ class Generator:
             every token go to the host, which chooses.
         ``json_schema``, ``regex``, ``grammar``
             what the answer is, one of these: JSON of a schema, a text that matches, or one of a grammar in Lark's form;
-            :data:`.grammar.CHARACTERS` at most.  Tokens that cannot lead there are not chosen; an answer that ends with
+            of at most 262,144 characters.  Tokens that cannot lead there are not chosen; an answer that ends with
             ``max_new_tokens`` or ``stop`` may be the beginning of one.
         ``prompt_lookup_num_tokens``
             up to 15: how many tokens a run may verify besides the one that it computes.  Drafts are what followed the
