@@ -113,10 +113,14 @@ def declare_storage(graph: Graph) -> int:
     one must own whole words.
     """
     for value in (*graph.inputs, *graph.constants):
-        if value.storage is not None:
-            value.dtype = value.storage
-            if isinstance(value.constant, WidenedSource):
-                value.constant = value.constant.inner
+        if value.storage is None:
+            continue
+        if isinstance(value.constant, WidenedSource):
+            value.constant = value.constant.inner
+        elif value.constant is not None:  # it was computed in float32
+            value.storage = None
+            continue
+        value.dtype = value.storage
     for position, value in enumerate(graph.outputs):
         if value.storage is not None and graph.output_types[position] is FLOAT32:
             origins = value.producer.origins if value.producer else ()
@@ -165,7 +169,7 @@ def restore_halves(graph: Graph, fusion: Fusion, compilation: Compilation) -> in
         types = {
             value: dtype
             for value, dtype in types.items()
-            if dtype is not FLOAT16 or _is_half_table(value, fusion) or not _fits_as_floats(value, limit)
+            if dtype is not FLOAT16 or _is_half_table(value, fusion) or not _may_widen(value, limit)
         }
     if not types:
         return 0
@@ -185,12 +189,13 @@ def _widen_weights(graph: Graph, fusion: Fusion, limit: int) -> None:
     """Let kernels read constants of halves as float32 copies of at most ``limit`` bytes, but for tables."""
     read = dict.fromkeys(value for group in fusion.groups if not group.constant for value in group.reads)
     halves = [value for value in read if value.is_constant and value.dtype is FLOAT16 and not is_table(value, fusion)]
-    convert_constants(graph, fusion, [value for value in halves if _fits_as_floats(value, limit)], FLOAT32)
+    convert_constants(graph, fusion, [value for value in halves if _may_widen(value, limit)], FLOAT32)
 
 
-def _fits_as_floats(value: Value, limit: int) -> bool:
-    """Return whether ``value`` takes at most ``limit`` bytes as float32."""
-    return ix.bounds(value.elements)[1] * FLOAT32.itemsize <= limit
+def _may_widen(value: Value, limit: int) -> bool:
+    """Return whether ``value`` takes at most ``limit`` bytes as float32, and no reader asks for its type."""
+    asked = any(registry.of(reader).by_type for reader, _ in value.uses)
+    return not asked and ix.bounds(value.elements)[1] * FLOAT32.itemsize <= limit
 
 
 def _is_half_table(value: Value, fusion: Fusion) -> bool:

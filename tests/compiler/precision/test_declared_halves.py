@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from shaderloom import InferenceSession
 from shaderloom.compiler.target import target_of
@@ -263,7 +263,25 @@ def test_halves_that_follow_a_convolution_lie_along_its_vectors(device) -> None:
     assert not {kernel.template for kernel in plan.kernels} & {"gemm_element"}
 
 
-def test_the_bits_of_a_cast_to_halves(device) -> None:
+def test_constants_computed_from_halves_are_floats(each_device) -> None:
+    """Values of an attention that are known are put into its cache when the model is compiled."""
+    attention = helper.make_node(
+        "GroupQueryAttention", ["q", "k", "v", "", "", "last", "total"], ["y", "keys", "values"],
+        domain="com.microsoft", kv_num_heads=1, num_heads=1,
+    )  # fmt: skip
+    v = np.array([0.125, 0.25, 1.75, -0.875, 1.25, 0.75, -2, -0.375], np.float16).reshape(1, 1, 8)
+    constants = {"v": v, "last": np.zeros(1, np.int32), "total": np.array(1, np.int32)}
+    model = half_model([attention], {"q": (1, 1, 8), "k": (1, 1, 8)}, constants)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    model.graph.output.append(ValueInfoProto(name="values"))
+    x = np.random.default_rng(8).standard_normal((2, 1, 1, 8)).astype(np.float16)
+    with InferenceSession(model, device=each_device, cache=False) as session:
+        y, values = session.run(None, {"q": x[0], "k": x[1]})
+    np.testing.assert_array_equal(y, v, strict=True)
+    np.testing.assert_array_equal(values, v[None], strict=True)
+
+
+def test_the_bits_of_a_cast_to_halves(each_device) -> None:
     """What reads the bits of a half reads a half, whatever else reads it as a number."""
     half, bits = (
         helper.np_dtype_to_tensor_dtype(np.dtype(np.float16)),
@@ -280,7 +298,7 @@ def test_the_bits_of_a_cast_to_halves(device) -> None:
     )
     model.graph.output.append(helper.make_tensor_value_info("z", bits, None))
     w, x = np.random.default_rng(8).standard_normal((2, 3, 5)).astype(np.float32)
-    with InferenceSession(model, device=device, cache=False) as session:
+    with InferenceSession(model, device=each_device, cache=False) as session:
         y, z = session.run(None, {"w": w, "x": x.astype(np.float16)})
     np.testing.assert_array_equal(z, w.astype(np.float16).view(np.int16))
     assert_rounded_once(
