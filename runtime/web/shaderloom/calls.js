@@ -87,9 +87,9 @@ export class Calls {
     /** @param {SizedCall} sized @returns {SizedCall} with its bind group: a cached one, unless a caller's buffer is in it */
     const bound = (sized) => {
       const isCallers = sized.call.ranges.some(({ buffer }) => callers.has(buffer));
-      if (isCallers) return { ...sized, group: this.#group(sized, symbols, lookup, rooms).group };
+      if (isCallers) return { ...sized, group: this.#group(sized, symbols, lookup, rooms, false).group };
       if (!sized.group) {
-        const { group, isShared } = this.#group(sized, symbols, lookup, rooms, this.#shared.get(sized.call));
+        const { group, isShared } = this.#group(sized, symbols, lookup, rooms, true, this.#shared.get(sized.call));
         if (isShared) this.#shared.set(sized.call, group);
         sized.group = group;
       }
@@ -153,10 +153,11 @@ export class Calls {
   }
 
   /** Return the bind group of a call, and whether it serves all values of symbols: a range of open size from the start
-   *  of a buffer of the session's, which holds one tensor alone, gets the whole buffer. `shared` is one that does.
+   *  of a buffer of the session's, which holds one tensor alone, gets the whole buffer where all are the session's.
+   *  `shared` is one that does.
    *  @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup @param {Map<string, number>} rooms
-   *  @param {GPUBindGroup} [shared] */
-  #group({ call, compiled }, symbols, lookup, rooms, shared) {
+   *  @param {boolean} isOwn @param {GPUBindGroup} [shared] */
+  #group({ call, compiled }, symbols, lookup, rooms, isOwn, shared) {
     let isShared = true;
     const entries = call.ranges.map((range, binding) => {
       const buffer = lookup(range.buffer);
@@ -167,7 +168,7 @@ export class Calls {
         throw new ShaderloomError("bundle", `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
       }
       const isOpen = typeof range.offset !== "number" || typeof range.size !== "number";
-      const isWhole = isOpen && range.offset === 0 && !rooms.has(range.buffer) &&
+      const isWhole = isOwn && isOpen && range.offset === 0 &&
         buffer.size <= this.#device.limits.maxStorageBufferBindingSize;
       isShared &&= isWhole || !isOpen;
       return { binding, resource: isWhole ? { buffer } : { buffer, offset, size } };
