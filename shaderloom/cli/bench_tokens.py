@@ -9,7 +9,7 @@ import typer
 from .command import as_command
 from .common import format_bytes, parse_shapes, print_json
 from .generation import FolderArgument, FolderOptions
-from .options import JsonOption, RepeatOption
+from .options import JsonOption, RepeatOption, ShapeOption
 from .terminal import echo, progress
 
 
@@ -20,10 +20,7 @@ def command(
     prompt: Annotated[int, typer.Option("--prompt", min=1, help="Tokens of the prompt.")] = 128,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens behind it.")] = 32,
     repeat: RepeatOption = 3,
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="NAME=1x80x3000", help="Shape of an input of an encoder."),
-    ] = None,
+    shapes: ShapeOption = None,
     opening: FolderOptions,
     as_json: JsonOption = False,
 ) -> None:
@@ -32,9 +29,11 @@ def command(
     The prompt is random and the tokens are the most probable ones, whatever they are. An encoder reads the prompt, or
     random features of a sound; its time is part of that to the first token.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
 
       shaderloom bench-tokens smollm2 --prompt 512 --tokens 64
+
+      shaderloom bench-tokens whisper-tiny --shape input_features=1x80x3000
     """
     from ..generate.decoder import CachedDecoder
     from ..generate.encoded_decoder import EncodedDecoder

@@ -20,6 +20,10 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX fi
 ModelOrBundleArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a shader bundle.")]
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A shader bundle: a folder or a zip.")]
 
+ShapeOption = Annotated[
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
+]
 DynamicOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -84,10 +88,7 @@ class OptionGroup:
 class ShapeOptions(OptionGroup):
     """Shapes of the inputs, and ranges of dimensions that stay symbolic."""
 
-    shape_texts: Annotated[
-        list[str] | None,
-        typer.Option("--shape", metavar="NAME=1x3x224x224", help="Shape of an input; repeat for more inputs."),
-    ] = None
+    shape_texts: ShapeOption = None
     dynamic_texts: DynamicOption = None
 
     @property
