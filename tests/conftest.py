@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
-settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile("default", deadline=None, print_blob=True, derandomize=True)
 settings.register_profile("soak", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile("default")
 
@@ -39,6 +40,15 @@ if not os.environ.get("XDG_RUNTIME_DIR"):  # wgpu complains when it is unset
 
 #: Parts of the names of the devices that are tested in turn; on a machine with a GPU, the GPU's
 ADAPTERS = tuple(os.environ.get("SHADERLOOM_TEST_ADAPTERS", "llvmpipe,SwiftShader").split(","))
+
+
+def pytest_sessionstart() -> None:
+    """Draw the same examples in every run but that of ``./dev soak``.
+
+    Hypothesis also draws numbers from the source of modules that happen to be imported, which depends on the worker.
+    """
+    if settings.default is not settings.get_profile("soak"):
+        providers.HypothesisProvider._local_constants = providers.Constants()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
