@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from .gpu_models import GpuModel
 
 ROUNDS = 3
-#: Runtimes whose starts are measured, and their workers; later runs of each process
+#: Runtimes whose starts are measured, and their workers; rounds of them, and later runs of each process
 STARTED = {"shaderloom": "shaderloom_session", "onnxruntime": "onnxruntime_plugin"}
-RUNS = 30
+START_ROUNDS = 3
+RUNS = 40
 #: Largest difference from onnxruntime's CPU provider, in relation to the largest output, that counts as correct
 TOLERANCE = 1e-3
 
@@ -76,11 +77,11 @@ def _chosen(arguments: argparse.Namespace) -> list[GpuModel]:
 
 
 def _measure_starts(arguments: argparse.Namespace, environment: dict[str, str]) -> list[dict[str, Any]]:
-    """Return the starts of each model, of those that differ in a batch only the first."""
+    """Return the starts of each model, medians of rounds in turns; of those that differ in a batch only the first."""
     import numpy as np
 
     from bench.gpu_models import fill
-    from bench.starts import output_names, try_starts
+    from bench.starts import output_names, start_in_turns
     from bench.workers.protocol import Job
 
     results = []
@@ -89,10 +90,10 @@ def _measure_starts(arguments: argparse.Namespace, environment: dict[str, str]) 
         np.savez(inputs, **model.feeds())
         path = fill(model, BUILD / "gpu-models")
         job = json.dumps(asdict(Job(str(path), str(inputs), str(outputs), output_names(path), str(path))))
-        starts = {
-            runtime: try_starts([sys.executable, "-m", f"bench.workers.{worker}", job], environment, runs=RUNS)
-            for runtime, worker in STARTED.items()
+        commands = {
+            runtime: [sys.executable, "-m", f"bench.workers.{worker}", job] for runtime, worker in STARTED.items()
         }
+        starts = start_in_turns(commands, environment, runs=RUNS, rounds=START_ROUNDS)
         print(model.name, json.dumps(starts), file=sys.stderr, flush=True)
         results.append({"model": model.name, "starts": starts})
     return results[::-1]

@@ -206,9 +206,34 @@ def _start_table(models: list[dict[str, Any]]) -> str:
             rows.append([item["model"], runtime, *cells(starts), runs])
     title = (
         "Seconds from the start of a process to its first output, arrays in and out: with empty caches, and in two\n"
-        "processes after it, with processor time in brackets; the parts of the first; a later run of each.\n\n"
+        "processes after it, with processor time in brackets; the parts of the first; a later run of each. Medians of\n"
+        "rounds in turns.\n\n"
     )
-    return title + table(["model", "runtime", *HEADS, "a later run, ms"], rows)
+    return title + table(["model", "runtime", *HEADS, "a later run, ms"], rows) + "\n" + _start_ratios(models)
+
+
+def _start_ratios(models: list[dict[str, Any]]) -> str:
+    """Cold starts over onnxruntime's, and runs in processes that took the plan from the disk over the first's."""
+    cold, cached = {}, {}
+    for item in models:
+        ours, theirs = item["starts"]["shaderloom"], item["starts"]["onnxruntime"]
+        if all("start_s" in starts[0] for starts in (ours, theirs)):
+            cold[item["model"]] = ours[0]["start_s"] / theirs[0]["start_s"]
+        if all("run_ms" in start for start in ours):
+            cached[item["model"]] = statistics.fmean(start["run_ms"] for start in ours[1:]) / ours[0]["run_ms"]
+    lines = [
+        _ratio_line("Shaderloom's cold start over onnxruntime's", cold),
+        _ratio_line("Shaderloom's runs of a plan from the disk over those of one just compiled", cached),
+    ]
+    return "\n".join(lines)
+
+
+def _ratio_line(what: str, ratios: Mapping[str, float]) -> str:
+    if not ratios:
+        return ""
+    mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+    most = max(ratios, key=lambda name: ratios[name])
+    return f"* {what}: {mean:.2f} in the geometric mean, most {ratios[most]:.2f} ({most}).\n"
 
 
 def _kernel_table(kernels: dict[str, Any]) -> str:

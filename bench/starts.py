@@ -58,14 +58,37 @@ def start_processes(
     return starts, facts, worker
 
 
-def try_starts(command: Sequence[str], environment: Mapping[str, str], *, runs: int) -> list[Start]:
-    """Return the starts of a worker that is not needed any more; one with an ``error`` if it fails."""
-    try:
-        starts, _, worker = start_processes(command, environment, runs=runs)
-        worker.kill()
-    except WorkerError as error:
-        return [{"error": str(error)}]
-    return starts
+def start_in_turns(
+    commands: Mapping[str, Sequence[str]], environment: Mapping[str, str], *, runs: int, rounds: int
+) -> dict[str, list[Start]]:
+    """Start workers in turns, each round in new homes, and return the medians of the rounds for each name.
+
+    A worker that fails has one start with its ``error``, and no further turn.
+    """
+    turns: dict[str, list[list[Start]]] = {name: [] for name in commands}
+    failed: dict[str, list[Start]] = {}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            if name in failed:
+                continue
+            try:
+                starts, _, worker = start_processes(command, environment, runs=runs)
+                worker.kill()
+            except WorkerError as error:
+                failed[name] = [{"error": str(error)}]
+            else:
+                turns[name].append(starts)
+    return {name: failed.get(name) or _medians(turns[name]) for name in commands}
+
+
+def _medians(turns: Sequence[Sequence[Start]]) -> list[Start]:
+    """Return the median of each figure of each process; ``None`` where a process does not know it."""
+    return [{key: _median([start[key] for start in process]) for key in process[0]} for process in zip(*turns)]
+
+
+def _median(figures: Sequence[float | None]) -> float | None:
+    measured = [figure for figure in figures if figure is not None]
+    return statistics.median(measured) if measured else None
 
 
 def cells(starts: Sequence[Start]) -> list[str]:
