@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ..interrupts import raised_interrupts
 from ..runtime.plan.errors import InputError
 from . import STAND_IN
 
@@ -28,7 +29,8 @@ def start(command: Sequence[str]) -> NoReturn:
     try:
         if os.name == "posix":
             os.execvpe(command[0], list(command), environment())
-        sys.exit(subprocess.run(command, env=environment(), check=False).returncode)
+        with raised_interrupts():
+            sys.exit(subprocess.run(command, env=environment(), check=False).returncode)
     except OSError as error:
         raise InputError(
             f"cannot start '{command[0]}': {error.strerror or error}", hint="name a program that is on the path"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..interrupts import INTERRUPTED
 from ..notices import SoftwareAdapterWarning
 from ..version import __version__
 from . import (
@@ -33,7 +34,7 @@ from . import (
 )
 from .common import refused_by_system, speak_of_options
 from .terminal import echo, print_log
-from .usage import INTERRUPTED, CommandGroup
+from .usage import CommandGroup
 
 app = typer.Typer(
     name="shaderloom",
@@ -107,7 +108,7 @@ def main() -> None:
         app()
     except SystemExit as ended:
         status = ended.code
-    except KeyboardInterrupt:  # while the command line was still being read
+    except KeyboardInterrupt:  # as a command began or ended
         echo("error: interrupted", err=True)
         status = INTERRUPTED
     try:

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 
 import typer
 
+from ..interrupts import raised_interrupts
 from ..runtime.plan.errors import ShaderloomError
 from .common import refused_by_system, speak_of_options
 from .options import DebugOption, OptionGroup
@@ -34,7 +35,8 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         for name, options in groups.items():
             values[name] = hints[name](**{option.name: values.pop(option.name) for option in options})
         try:
-            function(**values)
+            with raised_interrupts():
+                function(**values)
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):  # the reader has closed the pipe
             raise
         except Exception as error:  # any error: the user gets one line

@@ -9,14 +9,12 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from ..interrupts import INTERRUPTED
 from .common import refused_by_system
 from .terminal import echo
 
 #: What the parser raises.  typer may carry the library that defines it inside, so it is found by what is public.
 UsageError: Any = typer.BadParameter.__mro__[1]
-
-#: Exit status after Ctrl-C, as of every program that a signal ends
-INTERRUPTED = 130
 
 
 class CommandGroup(TyperGroup):
