@@ -6,9 +6,10 @@ An address, as an integer, is one of the host's memory.  For memory of a device 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, Union
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar, Union
 
 import numpy as np
 
@@ -16,11 +17,45 @@ from ..runtime.execution.attachment import Target
 from ..runtime.memory.host_arrays import DLPACK_HOST, export_array, host_array, shared_array
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.dtypes import BY_NAME, from_numpy, from_onnx, interface_dtype
-from ..runtime.plan.errors import InputError, UnsupportedError
+from ..runtime.plan.errors import InputError, ShaderloomError, UnsupportedError
 
 #: device types: ours, those of ONNX Runtime's providers for WebGPU, and those of vendors, which mean the device, too
 _GPU_NAMES = ("wgpu", "webgpu", "gpu", "gpu-buffer", "cuda", "dml", "rocm", "hip", "migraphx", "cann", "mps")
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+@functools.cache
+def _runtime_error(kind: type[ShaderloomError]) -> type[ShaderloomError]:
+    """Return a class of errors that are of ``kind`` and :class:`RuntimeError`, pickled by that."""
+
+    def reduced(error: ShaderloomError) -> Any:
+        return _restored, (kind, error.args), error.__dict__
+
+    return type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__, "__reduce__": reduced})
+
+
+def _restored(kind: Any, arguments: tuple[str]) -> ShaderloomError:
+    return _runtime_error(kind)(*arguments)
+
+
+def _raises_runtime_errors(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Return ``function``, whose errors are also a :class:`RuntimeError`: what onnxruntime raises for every fault of
+    memory, values and bindings, those of their runs included, where sessions raise a class for each status.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*arguments: _Parameters.args, **options: _Parameters.kwargs) -> _Result:
+        try:
+            return function(*arguments, **options)
+        except ShaderloomError as error:
+            kind: Any = type(error)
+            if not issubclass(kind, RuntimeError):
+                error.__class__ = _runtime_error(kind)
+            raise
+
+    return wrapper
 
 
 def _is_gpu(device_type: str) -> bool:
@@ -56,6 +91,7 @@ class OrtValue:
         return f"<OrtValue of a {type(self._ortvalue_content).__name__} on cpu>"
 
     @staticmethod
+    @_raises_runtime_errors
     def ortvalue_from_numpy(
         array: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
     ) -> OrtValue:
@@ -64,11 +100,13 @@ class OrtValue:
         return OrtValue(Tensor.from_numpy(host, device) if _is_gpu(device_type) else host)
 
     @staticmethod
+    @_raises_runtime_errors
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> OrtValue:
         """Return a value whose elements are the bytes of ``data`` as another ONNX type of the same size."""
         return OrtValue(data.view(_element_type(onnx_element_type)))
 
     @staticmethod
+    @_raises_runtime_errors
     def ortvalue_from_shape_and_type(
         shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0, *, device: Any = None
     ) -> OrtValue:
@@ -79,6 +117,7 @@ class OrtValue:
         return OrtValue(np.zeros(tuple(shape), dtype))
 
     @staticmethod
+    @_raises_runtime_errors
     def ort_value_from_sparse_tensor(*_: Any) -> OrtValue:
         """Raise :class:`UnsupportedError`: sparse tensors are not supported."""
         raise UnsupportedError("sparse tensors are not supported")
@@ -93,6 +132,7 @@ class OrtValue:
         content = self._ortvalue_content
         return content.numpy() if isinstance(content, Tensor) else content
 
+    @_raises_runtime_errors
     def update_inplace(self, array: np.ndarray) -> None:
         """Replace the elements by those of an array of the same dtype and shape."""
         content = self._ortvalue_content
@@ -145,6 +185,7 @@ class OrtValue:
         content: Any = self._ortvalue_content
         return isinstance(content, list) and all(isinstance(each, np.ndarray) for each in content)
 
+    @_raises_runtime_errors
     def data_ptr(self) -> int:
         """Return the address of a value on the host; raise :class:`UnsupportedError` for one on the device."""
         if isinstance(self._ortvalue_content, Tensor):
@@ -213,11 +254,13 @@ class IOBinding:
         self._targets: dict[str, Union[Target, OrtValue]] = {}
         self._results: dict[str, OrtValue] = {}
 
+    @_raises_runtime_errors
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array to an input."""
         self._check(name, "input")
         self._feeds[name] = host_array(arr_on_cpu)
 
+    @_raises_runtime_errors
     def bind_input(
         self,
         name: str,
@@ -231,6 +274,7 @@ class IOBinding:
         self._check(name, "input")
         self._feeds[name] = self._memory(device_type, element_type, shape, buffer_ptr)
 
+    @_raises_runtime_errors
     def bind_output(
         self,
         name: str,
@@ -247,11 +291,13 @@ class IOBinding:
         else:
             self._targets[name] = self._memory(device_type, element_type, shape, buffer_ptr)
 
+    @_raises_runtime_errors
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an :class:`OrtValue` to an input."""
         self._check(name, "input")
         self._feeds[name] = ortvalue
 
+    @_raises_runtime_errors
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an output to the memory of an :class:`OrtValue`, which has its dtype and shape."""
         self._check(name, "output")
@@ -285,8 +331,11 @@ class IOBinding:
         self._targets.clear()
         self._results.clear()
 
+    @_raises_runtime_errors
     def run(self, run_options: Any = None) -> None:
         """Run the session with what is bound."""
+        if not self._targets:
+            raise InputError("no output is bound", hint="bind_output(name) binds one")
         names = list(self._targets)
         memory: dict[str, Any] = {}
         for name, target in self._targets.items():

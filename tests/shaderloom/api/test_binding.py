@@ -5,6 +5,8 @@ Covers: shaderloom/api/binding.
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -89,6 +91,45 @@ def test_wrong_bindings_are_refused(session, x):
     ):
         with pytest.raises(InputError, match=reason):
             bind()
+
+
+def test_faults_are_of_the_classes_of_onnxruntime(session, model, x):
+    """It raises RuntimeError where a fault of :meth:`run` has a class for its status."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    theirs = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def run(library, each, feed, bind):
+        binding = each.io_binding()
+        binding.bind_cpu_input("x", feed)
+        bind(binding, library)
+        each.run_with_iobinding(binding)
+
+    value = lambda library, *arguments: library.OrtValue.ortvalue_from_shape_and_type(*arguments)  # noqa: E731
+    faults = {
+        "an input of this name": lambda library, each: each.io_binding().bind_cpu_input("none", x),
+        "a value of this name": lambda library, each: each.io_binding().bind_ortvalue_input(
+            "none", value(library, [2, 3], np.float32)
+        ),
+        "a type": lambda library, each: value(library, [3], "nonsense"),
+        "a size": lambda library, each: value(library, [3], np.float32).update_inplace(np.ones(4, np.float32)),
+        "a shape": lambda library, each: run(library, each, x[:, :2], lambda binding, _: binding.bind_output("y")),
+        "a dtype": lambda library, each: run(library, each, x.astype(np.int64), lambda b, _: b.bind_output("y")),
+        "memory for an output": lambda library, each: run(
+            library, each, x, lambda b, _: b.bind_ortvalue_output("y", value(library, [4, 4], np.float32))
+        ),
+        "no output": lambda library, each: run(library, each, x, lambda binding, _: None),
+    }
+    for fault in faults.values():
+        with pytest.raises(RuntimeError):
+            fault(onnxruntime, theirs)
+        with pytest.raises(shaderloom.ShaderloomError) as raised:
+            fault(shaderloom, session)
+        assert isinstance(raised.value, RuntimeError)
+        again = pickle.loads(pickle.dumps(raised.value))
+        assert type(again) is type(raised.value) and str(again) == str(raised.value)
+    with pytest.raises(InputError) as of_a_run:
+        session.run(None, {"x": x[:, :2]})
+    assert not isinstance(of_a_run.value, RuntimeError)
 
 
 def test_values_on_the_host(x):
