@@ -89,8 +89,26 @@ _INSTEAD = {
 }
 
 
+#: What making a dataclass with slots, or deriving from one, adds to its names
+_OF_ITS_MAKING = frozenset(
+    {"__dataclass_fields__", "__dataclass_params__", "__match_args__", "__slots__", "__weakref__"}
+)
+
+
+class _Options:
+    """What options of sessions and runs have in common: ``dir()`` is what they hold and do, as of onnxruntime's.
+
+    Programs that pickle options do so in a derived class, with every attribute in ``dir()`` that is not callable.
+    """
+
+    __slots__ = ()
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - _OF_ITS_MAKING)
+
+
 @dataclass(slots=True, eq=False)
-class SessionOptions:
+class SessionOptions(_Options):
     """Options of a session, under onnxruntime's names and with ``tune``, ``precision``, ``widen``, ``logits``,
     ``activations`` and ``check_indices`` besides.
 
@@ -306,7 +324,7 @@ def _size(size: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class RunOptions:
+class RunOptions(_Options):
     """Options of one run.
 
     ``terminate`` set before a run refuses it; the others are accepted for programs that onnxruntime runs.

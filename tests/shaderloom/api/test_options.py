@@ -5,7 +5,9 @@ Covers: shaderloom/api/options, shaderloom/notices.
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import warnings
 from pathlib import Path
 
@@ -54,6 +56,29 @@ def test_option_names_are_those_of_onnxruntime():
         ours.intra_op_threads = 2
     with pytest.raises(AttributeError, match="fast"):
         ours.fast  # noqa: B018
+
+
+class PickledOptions(shaderloom.SessionOptions):
+    """As programs write a class of options that can be copied and sent to other processes."""
+
+    def __getstate__(self):
+        attributes = [(name, getattr(self, name)) for name in dir(self)]
+        return pickle.dumps([(name, value) for name, value in attributes if not callable(value)])
+
+    def __setstate__(self, state):
+        self.__init__()
+        for name, value in pickle.loads(state):
+            setattr(self, name, value)
+
+
+@pytest.mark.parametrize("kind", [PickledOptions, shaderloom.SessionOptions])
+def test_options_are_copied_and_pickled(kind):
+    options = kind()
+    options.inter_op_num_threads, options.execution_mode = 3, shaderloom.ExecutionMode.ORT_PARALLEL
+    options.add_session_config_entry("a", "1")
+    for again in (copy.deepcopy(options), pickle.loads(pickle.dumps(options))):
+        assert type(again) is kind and again.get_session_config_entry("a") == "1"
+        assert (again.inter_op_num_threads, again.execution_mode) == (3, shaderloom.ExecutionMode.ORT_PARALLEL)
 
 
 def test_run_option_names_are_those_of_onnxruntime():
