@@ -15,6 +15,7 @@ from ..api.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel,
 from ..api.providers import get_device
 from ..model.header import NodeArg
 from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.manual import manual_page
 from ..runtime.plan.model_metadata import ModelMetadata
 from .functions import (
     disable_telemetry_events,
@@ -64,8 +65,6 @@ __all__ = [
     "set_seed",
 ]
 
-_PAGE = "docs/guide/onnxruntime-api.md lists what there is"
-
 #: Packages beside the runtime that a wheel of onnxruntime has: they read and write files of models
 _TOOLS = ("datasets", "quantization", "tools", "transformers")
 #: ... and the one that runs models
@@ -75,7 +74,10 @@ _BACKEND = "backend"
 class AbsentNameError(UnsupportedError, AttributeError):
     """The program uses a name of onnxruntime's that this package does not have."""
 
-    remedy = _PAGE
+    @property
+    def remedy(self) -> str:  # type: ignore[override]  # a constant of the other classes
+        """The page with the names that there are."""
+        return f"{manual_page('guide/onnxruntime-api.md')} lists what there is"
 
 
 class AbsentModuleError(UnsupportedError, ModuleNotFoundError):

@@ -36,6 +36,7 @@ from ..runtime.plan.caps import Caps
 from ..runtime.plan.checked_operand import INDEX_RANGES
 from ..runtime.plan.errors import ClosedError, InputError, PicklingError, RunError, UnsupportedError
 from ..runtime.plan.garbage import RareCollections
+from ..runtime.plan.manual import manual_page
 from ..runtime.plan.plan import Plan
 from .index_guard import check_ranges, warn_of_unchecked
 from .opening_device import OpeningDevice, warn_of_software
@@ -396,7 +397,8 @@ class InferenceSession(OrtSession):
         A derived class that opens the model again has a ``__getstate__`` of its own, and a ``__setstate__``.
         """
         reason = "a session cannot be pickled, or sent to another process: it holds a device"
-        raise PicklingError(reason, hint="send the model's path, and open a session there (docs/guide/production.md)")
+        page = manual_page("guide/production.md")
+        raise PicklingError(reason, hint=f"send the model's path, and open a session there ({page})")
 
     def __repr__(self) -> str:
         kind = type(self).__name__

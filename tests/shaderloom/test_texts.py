@@ -54,7 +54,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["p
 
 #: For each kind of reference how it is written in a text, whether its target exists, and one that texts have
 KINDS = {
-    "page": (r"[\w/.-]+\.md\b", lambda name: (ROOT / name).is_file(), "docs/guide/onnxruntime-api.md"),
+    "page": (r"[\w/.-]+\.md\b", lambda name: (ROOT / "docs" / name).is_file(), "guide/onnxruntime-api.md"),
     "option": (r"(?<![\w-])--[a-z][a-z-]+", OPTIONS.__contains__, "--providers"),
     "command": (
         r"(?:^|['`(\[] ?|: )shaderloom ([a-z-]+)\b",
@@ -83,3 +83,8 @@ def test_what_a_text_points_at_exists(kind: str) -> None:
     references = [(name, place) for place, text in _texts() for name in re.findall(pattern, text)]
     assert example in {name for name, _ in references}
     assert [f"{place}: {name}" for name, place in references if not exists(name)] == []
+
+
+def test_texts_name_pages_by_one_function() -> None:
+    """A wheel does not hold ``docs``: :func:`manual_page` says where its user finds a page."""
+    assert [place for place, text in _texts() if "docs/" in text and not place.startswith("runtime/plan/manual")] == []
