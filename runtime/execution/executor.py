@@ -169,11 +169,19 @@ class Executor:
         attachment: Attachment,
         dispatches: list[Dispatch],
     ) -> None:
-        """Record the run for repetition if it only submits: nothing is written, copied or read back."""
+        """Record the run for repetition if it only submits: inputs may be copied first, nothing is written or read."""
         self._repeated = None
-        bound = len(attachment.spans) == len(feeds) + len(targets)
-        if bound and dispatches and not self._poison and not attachment.copies_out:
-            self._repeated = RepeatedRun.of(feeds, targets, Recording((), dispatches, ()), self._forget)
+        attached = len(attachment.spans) + len(attachment.copies_in)
+        if attached == len(feeds) + len(targets) and dispatches and not self._poison and not attachment.copies_out:
+            recording = Recording(self._copies_in(attachment), dispatches, ())
+            self._repeated = RepeatedRun.of(feeds, targets, recording, self._forget)
+
+    def _copies_in(self, attachment: Attachment) -> list[BufferCopy]:
+        """Return the copies of tensors into inputs of the plan's own."""
+        return [
+            BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
+            for copy in attachment.copies_in
+        ]
 
     def try_replay(
         self, feeds: Mapping[str, Any], targets: Mapping[str, Any], behind: Behind | None = None
@@ -373,11 +381,7 @@ class Executor:
         ``symbols`` is what :meth:`_write` has returned: if their values are new, the next run will hardly be the same.
         """
         readbacks, total = self._readbacks(attachment, sizes)
-        before = [*(symbols or ())]
-        before += [
-            BufferCopy(copy.storage.gpu, copy.storage.offset, self._buffers[copy.buffer].gpu, 0, copy.size)
-            for copy in attachment.copies_in
-        ]
+        before = [*(symbols or ()), *self._copies_in(attachment)]
         before += [
             BufferCopy(
                 *(self._resolve(begin.input) if begin.storage is None else (begin.storage.gpu, begin.storage.offset)),

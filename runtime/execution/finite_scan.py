@@ -168,8 +168,9 @@ class _Part:
 
 def can_scan(value: Any) -> bool:
     """Return whether a value is a tensor on the device that may hold elements that are not finite."""
-    is_there = isinstance(value, Tensor) and value.location == "gpu-buffer" and value.size
-    return bool(is_there) and value._dtype.name in _EXPONENTS
+    # attributes, not properties: it is asked for every tensor of every run
+    is_there = isinstance(value, Tensor) and value._host is None and 0 not in value._shape
+    return is_there and value._dtype.name in _EXPONENTS
 
 
 class FiniteScan:

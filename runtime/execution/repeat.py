@@ -67,7 +67,8 @@ class RepeatedRun:
         if behind is None:
             return self.recording
         if not self.followed or self.followed[0][0] is not behind:
-            self.followed[:] = [(behind, Recording((), [*self.recording.dispatches, *behind], ()))]
+            dispatches = [*self.recording.dispatches, *behind]
+            self.followed[:] = [(behind, Recording(self.recording.before, dispatches, ()))]
         return self.followed[0][1]
 
     def pinned(self) -> AbstractContextManager[None]:

@@ -135,6 +135,17 @@ def test_a_repeated_run_is_not_checked_again(session, device, monkeypatch):
         session.run(["y"], {"x": x}, outputs={"y": y})
 
 
+def test_a_run_whose_result_takes_the_place_of_its_input_is_repeated(session, device, encoded):
+    """The input is copied first, in the same submission."""
+    wanted = array(0) - 9
+    tensor = shaderloom.Tensor.from_numpy(wanted, device)
+    for _ in range(4):
+        session.run(None, {"x": tensor}, outputs={"y": tensor})
+        wanted = np.exp(wanted)
+    np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-4)
+    assert len(encoded) == 5  # the first; the second, which repeats it; and one ahead after each but the first
+
+
 def test_a_repeated_run_is_not_repeated_with_a_disposed_tensor(session, device):
     x, y = (shaderloom.Tensor.from_numpy(array(seed), device) for seed in (0, 1))
     for _ in range(3):
