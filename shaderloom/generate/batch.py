@@ -76,7 +76,7 @@ class BatchDecoder:
         """Take tokens until every row has ended; yield behind each run."""
         rows = self._rows
         rules = [row.task.rule for row in rows]
-        self._choices = TokenChoices(self._logits, self._on_device, rules, [row.ids for row in rows])
+        self._choices = TokenChoices(self._logits, self._on_device, rules)
         yield from self._read_prompts()
         while not all(row.ended_by for row in rows):
             # a row that has ended computes its last token again and again

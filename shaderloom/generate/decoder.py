@@ -10,6 +10,7 @@ import numpy as np
 
 from ..model.compiled import Progress
 from ..model.header import ModelHeader
+from ..runtime.execution.repeated_reader import RepeatedReader
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, LOGITS_ROWS, MASK, PAST, POSITIONS, TOKEN
@@ -106,9 +107,14 @@ class CachedDecoder:
         self.session = open_decoder(folder, form.dynamic, device=device, cache=cache, progress=progress)
         device = self.session.device
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
-        self._token = Tensor.empty((1, 1), "int64", device)
+        self._greatest = Tensor.empty((1, 1), "int64", device)
         #: the small inputs of runs by their tokens: a run of the same tensors as the one before is only submitted
         self._small = {tokens: self.small_inputs(tokens) for tokens in CHUNKS}
+        #: the token [1, 1] that a run of one token reads
+        self.token = self._small[1][IDS]
+        self.reader = RepeatedReader(self.token)
+        #: how many runs have been submitted: each leaves other logits, and mostly another token
+        self.runs = 0
 
     @property
     def sessions(self) -> tuple[InferenceSession, ...]:
@@ -129,13 +135,27 @@ class CachedDecoder:
 
         The logits are in :attr:`logits` then.  ``ids`` are not empty and fit into the longest context.
         """
+        self.run(ids, cache, length, is_greedy=True)
+        return int(self.reader.begin().numpy()[0, 0])
+
+    def run(self, ids: Sequence[int], cache: KeyValueCache, length: int, *, is_greedy: bool) -> None:
+        """Do what :meth:`read` does without waiting: :attr:`token` is the one of the greatest logits, or the last."""
         done = 0
         while done < len(ids):
             run = self.chunk(len(ids) - done, length + done)
             part = list(ids[done : done + run])
-            self._run([*part, *[part[-1]] * (run - len(part))], len(part) - 1, cache, length + done)
+            self.token.update(np.array([part[-1:]]))
+            if run > 1:
+                padding = [part[-1]] * (run - len(part))
+                self._small[run][IDS].update(np.array([[*part, *padding]]))
+                if self.form.has_row:  # that of a single token is 0, as tensors are at first
+                    self._small[run][LOGITS_ROWS].update(np.array([[len(part) - 1]]))
+            self._run(run, cache, length + done, is_greedy)
             done += len(part)
-        return int(self._token.numpy()[0, 0])
+
+    def follow(self, cache: KeyValueCache, length: int, *, is_greedy: bool) -> None:
+        """Run :attr:`token` as :meth:`run` does, whatever it is: the host need not know it."""
+        self._run(1, cache, length, is_greedy)
 
     def chunk(self, wanted: int, length: int) -> int:
         """Return the tokens of the next run, more than are wanted where padding has room and takes less than runs."""
@@ -149,16 +169,12 @@ class CachedDecoder:
         form = self.form
         return length + tokens <= (form.limit if form.in_place else form.max_length)
 
-    def _run(self, ids: Sequence[int], row: int, cache: KeyValueCache, length: int) -> None:
-        end = length + len(ids)
-        small = self._small[len(ids)]
-        written: dict[str, Any] = {IDS: [ids], ENDS: [end]}
-        if self.form.has_row and len(ids) > 1:  # the row of a single token is 0, as tensors are at first
-            written[LOGITS_ROWS] = [[row]]
-        for name, numbers in written.items():
-            small[name].update(np.array(numbers))
+    def _run(self, tokens: int, cache: KeyValueCache, length: int, is_greedy: bool) -> None:
+        small, end = self._small[tokens], length + tokens
+        self.runs += 1
+        small[ENDS].update(np.array([end]))
         cache.rewind(length)
-        self.submit(small, {TOKEN: self._token, LOGITS: self.logits}, cache, end)
+        self.submit(small, {TOKEN: self.token if is_greedy else self._greatest, LOGITS: self.logits}, cache, end)
 
     def submit(self, small: Mapping[str, Any], results: Mapping[str, Tensor], cache: KeyValueCache, end: int) -> None:
         """Run a decoder once: ``small`` are its inputs besides caches, ``results`` the tensors of its other outputs.
@@ -188,7 +204,11 @@ class CachedDecoder:
     def close(self) -> None:
         """Free the weights and plans."""
         self.session.close()
-        for tensor in (self.logits, self._token, *(each for small in self._small.values() for each in small.values())):
+        for tensor in (
+            self.logits,
+            self._greatest,
+            *(each for small in self._small.values() for each in small.values()),
+        ):
             tensor.dispose()
 
 

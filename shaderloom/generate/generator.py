@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,87 +17,25 @@ from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
 from .batch import BatchDecoder, unpadded
 from .cache import common_prefix
-from .chat_template import ChatTemplate, Message
-from .chooser import DeviceChoice, TokenChoices
+from .chat_template import Message
 from .decoder import VERIFIED, CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
 from .folder import ModelFolder
-from .grammar import Grammar, GrammarProcess, TextConstraint
+from .grammar import Grammar, TextConstraint
 from .groups import GroupBatch
-from .model_source import open_choice
-from .prompt_lookup import PromptLookup
+from .opened_model import OpenedModel
 from .sampling import Sampling
 from .scheduler import Scheduler, TextRequest
 from .slots import SlotBatch
-from .text import StopTexts, TextStream, Tokenizer
-from .text_row import Choice, LogitsProcessor, TextRow, TextTask, TokenRule
-from .verification import Verification
+from .text import StopTexts, TextStream
+from .text_row import LogitsProcessor, TextRow, TextTask, TokenRule
+from .text_tokens import TextTokens, Tokens
 
 if TYPE_CHECKING:
     from ..model.compiled import Progress
     from .cache import KeyValueCache
 
 Prompt = str | Sequence[int] | Sequence[Message]
-
-
-class _Shared:
-    """What forks of a generator have in common; the last one frees it."""
-
-    def __init__(self, folder: ModelFolder, decoder: CachedDecoder | EncodedDecoder, cache: Any) -> None:
-        self.folder = folder
-        self.decoder = decoder
-        self.users = 1
-        self.cache = cache
-        self._choice: DeviceChoice | None = None
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        return self.folder.open_tokenizer()
-
-    @cached_property
-    def writer(self) -> Tokenizer:
-        """Another process of the tokenizer, for the thread of a scheduler: texts do not wait for a prompt."""
-        return self.folder.open_tokenizer()
-
-    @cached_property
-    def grammars(self) -> GrammarProcess:
-        return self._open_grammars()
-
-    @cached_property
-    def thread_grammars(self) -> GrammarProcess:
-        """Another process, for the thread of a scheduler."""
-        return self._open_grammars()
-
-    def _open_grammars(self) -> GrammarProcess:
-        return GrammarProcess(self.tokenizer, self.decoder.form.vocabulary, self.folder.ends)
-
-    @cached_property
-    def template(self) -> ChatTemplate:
-        if self.folder.template is None:
-            raise UnsupportedError(
-                "the model has no chat template", hint="pass a text or token ids, formatted as the model wants them"
-            )
-        return ChatTemplate(self.folder.template, dict(self.folder.special))
-
-    def choice(self) -> DeviceChoice:
-        if self._choice is None:
-            logits = self.decoder.logits
-            self._choice = DeviceChoice(open_choice(self.folder, logits, self.cache), logits)
-        return self._choice
-
-    @cached_property
-    def verification(self) -> Verification:
-        assert isinstance(self.decoder, CachedDecoder), "drafts were checked"
-        return Verification(self.decoder, self.cache)
-
-    def close(self) -> None:
-        self.decoder.close()
-        if self._choice is not None:
-            self._choice.close()
-        for name in ("template", "tokenizer", "writer", "grammars", "thread_grammars", "verification"):
-            opened = self.__dict__.get(name)
-            if opened is not None:
-                opened.close()
 
 
 class Generator:
@@ -140,9 +78,9 @@ class Generator:
         settings = ModelFolder.read(Path(folder), file, trust=trust)
         kind = CachedDecoder if settings.encoder is None else EncodedDecoder
         decoder = kind(settings, device=device, max_length=max_length, cache=cache, progress=progress)
-        self._begin(_Shared(settings, decoder, cache), decoder.new_cache(), [])
+        self._begin(OpenedModel(settings, decoder, cache), decoder.new_cache(), [])
 
-    def _begin(self, shared: _Shared, cache: KeyValueCache, ids: list[int]) -> None:
+    def _begin(self, shared: OpenedModel, cache: KeyValueCache, ids: list[int]) -> None:
         self._shared = shared
         self._cache = cache
         self._ids = ids  # those whose rows are in the cache
@@ -269,8 +207,10 @@ class Generator:
         if self._active is not None:
             self._active.close()
         statistics = Statistics(prompt_tokens=len(ids), seed=options["seed"])
-        tokens = self._tokens(row, self._checked_draft(prompt_lookup_num_tokens), statistics)
-        self._active = Generation(self._pieces(row, tokens, encoded, statistics), statistics, row)
+        shared, most = self._shared, self._checked_draft(prompt_lookup_num_tokens)
+        tokens = TextTokens(shared.decoder, shared.choice, self._cache, self._ids)
+        each = tokens.drafted(row, most, shared.verification, statistics) if most else tokens.each(row)
+        self._active = Generation(self._pieces(row, each, encoded, statistics), statistics, row)
         if not stream:
             for _ in self._active:
                 pass
@@ -413,71 +353,28 @@ class Generator:
         decoder.encode(inputs, self._cache)
         self._ids.clear()
 
-    def _pieces(
-        self, row: TextRow, tokens: Iterator[Choice], encoded: EncoderInputs | None, statistics: Statistics
-    ) -> Pieces:
+    def _pieces(self, row: TextRow, tokens: Tokens, encoded: EncoderInputs | None, statistics: Statistics) -> Pieces:
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)
         statistics.reused_tokens = common_prefix(self._ids, row.ids)
         self.rewind(statistics.reused_tokens)
         shown = 0
-        while not row.ended_by:
-            token = next(tokens)
-            now = time.perf_counter()
-            if not statistics.new_tokens:
-                statistics.first_token_seconds = now - begun
-                begun = now
-            statistics.decode_seconds = now - begun
-            row.take(token)
-            statistics.new_tokens += 1
-            piece, shown = row.text[shown:], len(row.text)
-            if piece:
-                yield piece
+        with closing(tokens):
+            while not row.ended_by:
+                self._live()
+                token = next(tokens)
+                now = time.perf_counter()
+                if not statistics.new_tokens:
+                    statistics.first_token_seconds = now - begun
+                    begun = now
+                statistics.decode_seconds = now - begun
+                row.take(token)
+                statistics.new_tokens += 1
+                piece, shown = row.text[shown:], len(row.text)
+                if piece:
+                    yield piece
         statistics.ended_by = row.ended_by
-
-    def _tokens(self, row: TextRow, most: int, statistics: Statistics) -> Iterator[Choice]:
-        """Yield tokens for a text, which has each one before the next is asked for; drafts have up to ``most``."""
-        shared, rule, choices = self._shared, row.task.rule, None
-        lookup = PromptLookup() if most else None
-        while True:
-            draft = [] if lookup is None else self._draft(lookup, row, most)
-            if draft:
-                statistics.drafted_tokens += len(draft)
-                yield from self._verified(row, draft, statistics)
-                choices = None  # which has not seen these tokens
-                continue
-            if choices is None:
-                choices = TokenChoices(shared.decoder.logits, shared.choice, [rule], [row.ids])
-            yield choices.next([row.ids], [self._read(row.ids[len(self._ids) :])], [0])[0]
-
-    def _draft(self, lookup: PromptLookup, row: TextRow, most: int) -> list[int]:
-        """Return what may follow a text of which one token is not in the cache, as far as there is room for a run."""
-        decoder, length = self._shared.decoder, len(self._ids)
-        assert isinstance(decoder, CachedDecoder), "drafts were checked"
-        if length != len(row.ids) - 1 or not decoder.has_room(length, VERIFIED):
-            return []
-        return lookup.draft(row.ids, min(most, row.task.count - len(row.tokens) - 1))
-
-    def _verified(self, row: TextRow, draft: list[int], statistics: Statistics) -> Iterator[Choice]:
-        """Yield tokens as long as they are those of a draft, and the one behind."""
-        self._live()
-        length = len(self._ids)
-        tokens = self._shared.verification.tokens(row.ids, draft, row.task.rule, self._cache, length)
-        self._ids.append(row.ids[-1])
-        for token, drafted in zip(tokens, [*draft, None]):
-            statistics.accepted_tokens += token == drafted
-            yield token
-            if drafted is None or token != drafted:
-                return
-            self._ids.append(drafted)
-
-    def _read(self, ids: list[int]) -> int:
-        """Run tokens behind those in the cache; return the most probable next one."""
-        self._live()
-        token = self._shared.decoder.read(ids, self._cache, len(self._ids))
-        self._ids += ids
-        return token
 
     def rewind(self, length: int = 0) -> None:
         """Forget the tokens in the cache but for the first ``length``."""

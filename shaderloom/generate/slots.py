@@ -73,7 +73,7 @@ class _Results:
         if [(row, len(ids)) for row, ids in zip(rows, texts)] != self._awaited:
             # other texts than the last time, or tokens that were chosen in runs of another size
             rules = [TokenRule() if row is None else row.task.rule for row in rows]
-            self._choices = TokenChoices(self.logits, self._on_device, rules, texts)
+            self._choices = TokenChoices(self.logits, self._on_device, rules)
         self._awaited = [(row, len(ids) + (row is not None)) for row, ids in zip(rows, texts)]
         greatest = [int(token) for token in self.token.numpy()[:, 0]]
         chosen = self._choices.next(texts, greatest, [place for place, row in enumerate(rows) if row is not None])

@@ -35,9 +35,14 @@ class TokenRule:
         return None if self.constraint is None else self.constraint.allowed(ids)
 
     @property
+    def is_on_device(self) -> bool:
+        """Whether the host need not look at a text or its logits before a token is chosen."""
+        return not self.processors and self.constraint is None
+
+    @property
     def is_greedy(self) -> bool:
         """Whether the greatest of the model's logits is the choice."""
-        return self.sampling.is_greedy and not self.processors and self.constraint is None
+        return self.sampling.is_greedy and self.is_on_device
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..runtime.plan.decoder_ports import IDS, MASK
+from ..runtime.plan.errors import InternalError
 from .cache import KeyValueCache
+from .chooser import DeviceChoice
 from .decoder import CachedDecoder
 from .encoded_decoder import EncodedDecoder, EncoderInputs
+from .text import StopTexts
+from .text_row import TextRow, TextTask, TokenRule
+from .text_tokens import TextTokens
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,21 @@ def _random_prompt(
     return _Prompt(inputs, starts, tokens if decoder.reads_text else len(starts))
 
 
+def greedy_tokens(
+    decoder: CachedDecoder | EncodedDecoder, cache: KeyValueCache, ids: list[int], count: int
+) -> Iterator[int]:
+    """Yield ``count`` most probable tokens behind ``ids``, whatever they are, over a cache without tokens."""
+    row = TextRow(TextTask(ids, count, (), None, StopTexts(()), TokenRule()))
+    tokens = TextTokens(decoder, _unwanted, cache, []).each(row)
+    while not row.ended_by:
+        row.take(next(tokens))
+        yield row.ids[-1]
+
+
+def _unwanted() -> DeviceChoice:
+    raise InternalError("greedy tokens need no choice")
+
+
 def _text(
     decoder: CachedDecoder | EncodedDecoder, cache: KeyValueCache, prompt: _Prompt, count: int
 ) -> tuple[float, float]:
@@ -81,8 +101,9 @@ def _text(
     start = time.perf_counter()
     if isinstance(decoder, EncodedDecoder) and prompt.encoded is not None:
         decoder.encode(prompt.encoded, cache)
-    token = decoder.read(prompt.ids, cache, 0)
+    tokens = greedy_tokens(decoder, cache, prompt.ids, count)
+    next(tokens)
     middle = time.perf_counter()
-    for place in range(count - 1):
-        token = decoder.read([token], cache, len(prompt.ids) + place)
+    for _ in tokens:
+        pass
     return middle - start, time.perf_counter() - middle

@@ -49,7 +49,7 @@ class Verification:
         self._decoder.submit(self._small, results, cache, length + VERIFIED)
         texts = [[*text, *draft[:count]] for count in range(len(ids))]
         texts += texts[-1:] * (VERIFIED - len(ids))
-        choices = TokenChoices(self._rows, self._on_device, [rule] * VERIFIED, texts)
+        choices = TokenChoices(self._rows, self._on_device, [rule] * VERIFIED)
         yield from choices.each(texts, [int(token) for token in self._token.numpy()[0]], range(len(ids)))
 
     def _on_device(self) -> DeviceChoice:

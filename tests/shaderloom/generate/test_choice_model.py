@@ -48,7 +48,7 @@ def test_device_and_host_choose_alike(each_device: Any, vocabulary: int, dtype: 
             logits.update(row[None, None])
             ids = rng.integers(0, vocabulary, 20).tolist()
             sampling = Sampling(**parameters, seed=seed << 33)
-            choice.begin([ids[:-1]])
+            choice.begin([ids[:-1]], [sampling], ids)
             (chosen,) = choice.choose([ids], [sampling])
             seen = np.isin(np.arange(vocabulary), ids)
             if always or vocabulary <= 64:
@@ -67,7 +67,7 @@ def test_rows_are_chosen_by_parameters_of_their_own(each_device: Any, vocabulary
     choice = device_choice(logits)
     samplings = [Sampling(**parameters, seed=row) for row, (parameters, _) in enumerate(CASES)]
     texts = [rng.integers(0, vocabulary, 3 + row).tolist() for row in range(len(CASES))]
-    choice.begin([ids[:-1] for ids in texts])
+    choice.begin([ids[:-1] for ids in texts], samplings, texts)
     for _ in range(2):
         chosen = choice.choose(texts, samplings)
         for row, (_, always) in enumerate(CASES):
@@ -85,7 +85,7 @@ def test_tokens_that_are_not_allowed_are_not_chosen(each_device: Any):
     choice = device_choice(Tensor.from_numpy(numbers, each_device))
     samplings = [Sampling(**parameters, seed=row) for row, (parameters, _) in enumerate(CASES)]
     texts = [rng.integers(0, vocabulary, 5).tolist() for _ in CASES]
-    choice.begin([ids[:-1] for ids in texts])
+    choice.begin([ids[:-1] for ids in texts], samplings, texts)
     for count in (200, 20, 1, vocabulary):
         masks = []
         for _ in CASES:
