@@ -5,6 +5,7 @@ Needs numpy and onnx alone, so that it runs on a machine whose interpreter comes
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,6 +238,38 @@ def write_decoder(decoder: Decoder, folder: Path, *, positions: int = 32768, acc
     opsets = [helper.make_opsetid("", 22), helper.make_opsetid(MICROSOFT, 1)]
     onnx.save(helper.make_model(built, ir_version=10, opset_imports=opsets), model)
     return model
+
+
+def write_folder(decoder: Decoder, folder: Path, *, positions: int = 32768, accuracy_level: int = 4) -> Path:
+    """Write a decoder and what ``shaderloom.Generator`` needs besides, and return the model's file.
+
+    The settings are those of onnxruntime-genai; no token ends an answer.  Token N is the word ``tN``.
+    """
+    model = write_decoder(decoder, folder, positions=positions, accuracy_level=accuracy_level)
+    names = {f"{what}_names": f"past.%d.{what.partition('_')[2]}" for what in ("past_key", "past_value")}
+    results = {f"{what}_names": f"present.%d.{what.partition('_')[2]}" for what in ("present_key", "present_value")}
+    part = {"filename": model.name, "inputs": names, "outputs": results}
+    settings = {"model": {"context_length": positions, "eos_token_id": [], "decoder": part}}
+    (folder / "genai_config.json").write_text(json.dumps(settings))
+    words = {f"t{token}": token for token in range(decoder.vocabulary)}
+    tokenizer = {"version": "1.0", "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"}}
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
+    return model
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that a benchmark generates: ``count`` tokens behind a random prompt of ``prompt`` tokens."""
+
+    prompt: int = 512
+    count: int = 32
+
+    def ids(self, decoder: Decoder) -> list[int]:
+        """Return the prompt."""
+        return np.random.default_rng(self.prompt).integers(5, decoder.vocabulary, self.prompt).tolist()
+
+
+TEXT = Text()
 
 
 @dataclass(frozen=True)

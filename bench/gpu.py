@@ -29,6 +29,7 @@ BUILD = ROOT / "build" / "bench"
 PARTS = {
     "models": "bench.gpu_models_part",
     "decoders": "bench.gpu_decoders_part",
+    "tokens": "bench.gpu_tokens_part",
     "int8": "bench.gpu_int8_part",
     "recurrent": "bench.gpu_recurrent_part",
 }

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .decoders import TEXT
 from .plotting import draw_bars
 from .starts import HEADS, cells
 
@@ -36,6 +37,19 @@ DECODER_COLUMNS = {
     "decoder_onnxruntime": "onnxruntime WebGPU",
     "decoder_torch": "PyTorch CUDA graph, float16",
 }
+#: The same of texts; and those of each runtime of which the fastest is compared
+TOKEN_COLUMNS = {
+    ("generator_shaderloom", "plans"): "plans, greedy",
+    ("generator_shaderloom", "greedy"): "texts, greedy",
+    ("generator_shaderloom", "plans, drawn"): "plans, drawn",
+    ("generator_shaderloom", "drawn"): "texts, drawn",
+    ("generator_onnxruntime", "on the device"): "onnxruntime WebGPU, ArgMax",
+    ("generator_onnxruntime", "on the host"): "onnxruntime WebGPU, numpy",
+}
+GREEDY_TEXTS = (
+    (("generator_shaderloom", "greedy"),),
+    (("generator_onnxruntime", "on the device"), ("generator_onnxruntime", "on the host")),
+)
 HEAD = """# Benchmarks on GPUs
 
 Written by `./dev bench-gpu`; do not edit. f32, medians of single runs in milliseconds with the least, from the call to
@@ -147,6 +161,35 @@ def _decoders(measured: Measured) -> str:
     return "\n".join(["### Decoders\n", *_opening(measured), table(heads, rows), closing, *_errors(measured)])
 
 
+def _tokens(measured: Measured) -> str:
+    """Milliseconds of a token in each mode, tokens a second of the greedy texts, and how many of theirs agree."""
+    rows = []
+    for result in measured["models"]:
+        times = {mode: result["summary"].get("/".join(mode)) for mode in TOKEN_COLUMNS}
+        each = {mode: _by_token(summary) for mode, summary in times.items()}
+        texts = [facts["tokens"] for facts in result["facts"].values()]
+        agree = next((place for place, pair in enumerate(zip(*texts)) if pair[0] != pair[1]), TEXT.count)
+        equal = f"{agree} of {TEXT.count}" if len(texts) == 2 else "-"
+        fastest = [
+            min((each[mode]["median"] for mode in modes if each[mode]), default=math.inf) for modes in GREEDY_TEXTS
+        ]
+        rates = [f"{1e3 / time:.0f}" if time < math.inf else "-" for time in fastest]
+        rows.append([result["model"], *map(_time, each.values()), " / ".join(rates), equal])
+    heads = ["decoder", *TOKEN_COLUMNS.values(), "greedy tokens/s", "equal tokens"]
+    about = (
+        f"Milliseconds a token, of texts of {TEXT.count} tokens behind {TEXT.prompt}. *Plans* are runs one after the "
+        "other on tensors, of which\nnothing is read; *texts* are what `shaderloom.Generator` returns, with the words "
+        "of a tokenizer. Drawn ones have a\ntemperature, `top_k` and `top_p`. onnxruntime's texts are a loop by hand "
+        "with caches in place; their tokens are found by\nan ArgMax that is added to the model, or by numpy, and the "
+        "faster one is compared.\n"
+    )
+    return "\n".join(["### Texts\n", about, *_opening(measured), table(heads, rows), *_errors(measured)])
+
+
+def _by_token(summary: dict[str, float] | None) -> dict[str, float] | None:
+    return summary and {name: summary[name] / TEXT.count for name in ("median", "least")}
+
+
 def _compared(title: str, columns: Mapping[tuple[str, str], str], measured: Measured) -> str:
     heads = ["model", *columns.values(), "calls", "difference"]
     rows = [_row(result, columns) for result in measured["models"]]
@@ -157,6 +200,7 @@ def _compared(title: str, columns: Mapping[tuple[str, str], str], measured: Meas
 PARTS: dict[str, Callable[[Measured], str]] = {
     "models": _models,
     "decoders": _decoders,
+    "tokens": _tokens,
     "int8": partial(_compared, "Models of 8 bits", COLUMNS),
     "recurrent": partial(_compared, "Recurrent layers", RECURRENT_COLUMNS),
 }

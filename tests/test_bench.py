@@ -221,6 +221,21 @@ def decoder_results(machine: str) -> gpu_page.Results:
     }  # fmt: skip
 
 
+def test_texts_are_shown_by_the_token() -> None:
+    count = gpu_page.TEXT.count
+    summary = {
+        "generator_shaderloom/greedy": {"median": 1.0 * count, "least": 0.5 * count},
+        "generator_onnxruntime/on the host": {"median": 4.0 * count, "least": 2.0 * count},
+        "generator_onnxruntime/on the device": {"median": 8.0 * count, "least": 8.0 * count},
+    }
+    tokens = {"generator_shaderloom": [1, 2, 3], "generator_onnxruntime": [1, 2, 4]}
+    facts = {name: {"tokens": each} for name, each in tokens.items()}
+    model = {"model": "Qwen2.5-0.5B", "summary": summary, "facts": facts, "errors": {}}
+    measured = {"machine": "Card A, 1", "date": "2026-01-02", "seconds": 3.0, "runtimes": {}, "models": [model]}
+    row = f"- | 1.000 (0.500) | - | - | 8.000 (8.000) | 4.000 (2.000) | 1000 / 250 | 2 of {count} |"
+    assert f"| Qwen2.5-0.5B | {row}" in gpu_page.section({"tokens": measured})
+
+
 def test_recurrent_layers_stand_beside_the_hosts_processor() -> None:
     model = {
         "model": "LSTM",
