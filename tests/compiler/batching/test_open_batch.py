@@ -37,6 +37,21 @@ OPENED = {
         {shape("b", 1, 2, 4, 3)} u = Reshape(o, b) v = Transpose<perm = [0, 2, 1, 3]>(u)
         {shape("c", 1, 4, 6)} y = Reshape(v, c)""",
     "no reshape": "y = Relu(x)",
+    "class token": """
+        c = Constant<value = float[1, 1, 6] {1, 2, 3, 4, 5, 6}>()
+        d = Constant<value = float[1, 2, 6] {0, 1, 0, 1, 0, 1, 2, 2, 2, 3, 3, 3}>()
+        y = Concat<axis = 1>(c, x, d, x)""",
+    "class token of inner rows": """
+        c = Constant<value = float[1, 1, 6] {1, 2, 3, 4, 5, 6}>() t = Transpose<perm = [1, 0, 2]>(x)
+        u = Concat<axis = 0>(c, t) y = Transpose<perm = [1, 0, 2]>(u)""",
+    "initial states": """
+        t = Transpose<perm = [1, 0, 2]>(x) v = Constant<value = float[18] {1, -1, 0.5, 0.2, 0, 1, 0.3, 0.7,
+        -0.2, 0.1, 0.6, -0.5, 0.9, -0.8, 0.4, 0.2, -0.6, 0.3}>() ws = Constant<value_ints = [1, 3, 6]>()
+        w = Reshape(v, ws) r = Constant<value = float[1, 3, 3] {0.1, 0.2, 0.3, -0.1, -0.2, -0.3, 0.3, 0.2, 0.1}>()
+        h = Constant<value = float[1, 1, 3] {0.5, -0.5, 0.2}>()
+        all, last = RNN<hidden_size = 3>(t, w, r, "", "", h) y = Transpose<perm = [2, 0, 1, 3]>(all)""",
+    "places of one row": f"""{shape("s", -1)} f = Reshape(x, s)
+        i = Constant<value = int64[1, 2, 2] {{0, 23, -24, 7}}>() y = Gather<axis = 0>(f, i)""",
 }
 
 
