@@ -21,6 +21,20 @@ def sizes_up_to(most: int) -> tuple[int, ...]:
     return tuple(sorted({most, *(1 << power for power in range(0, most.bit_length(), 2))}))
 
 
+class DeviceTimes:
+    """Seconds that runs take of a device when several are in flight: a run that waits for others does so in theirs."""
+
+    def __init__(self) -> None:
+        self._ended = 0.0
+        self._lock = threading.Lock()
+
+    def of(self, begun: float, ended: float) -> float:
+        """Return the seconds of a run since its begin, or since the run before has ended if that was later."""
+        with self._lock:
+            begun, self._ended = max(begun, self._ended), max(ended, self._ended)
+        return max(ended - begun, 0.0)
+
+
 class BatchSizes:
     """Batch sizes with the seconds that a run of each takes, of one kind of requests.  Thread-safe.
 

@@ -14,8 +14,9 @@ import numpy as np
 from ..model.feeds import check_feeds
 from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
-from .batch_sizes import AnySize, BatchSizes, sizes_up_to
+from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 from .claimed_rows import ClaimedRows
+from .joined import joined
 from .model_rows import ModelRows, Shapes
 from .request_kind import RequestKind
 from .requests import Arrays, Request
@@ -69,6 +70,7 @@ class RowRunner:
         self._kinds: dict[Hashable, RequestKind] = {}
         self._forms: dict[Hashable, _Form] = {}
         self.stats = BatchStats()
+        self._times = DeviceTimes()
         self._lock = threading.Lock()
 
     def request(self, input_feed: Mapping[str, InputValue], output_names: Sequence[str] | None = None) -> Request:
@@ -161,9 +163,7 @@ class RowRunner:
         kind = batch[0].kind
         rows = sum(each.rows for each in batch)
         feeds = {
-            name: np.concatenate([each.feeds[name] for each in batch], kind.inputs[name])
-            if name in kind.inputs
-            else array
+            name: joined([each.feeds[name] for each in batch], kind.inputs[name]) if name in kind.inputs else array
             for name, array in batch[0].feeds.items()
         }
         outputs = self._run_rows(kind, len(batch), feeds, rows, True)
@@ -203,10 +203,11 @@ class RowRunner:
     def _run_size(self, kind: RequestKind, feeds: Arrays, size: int, note: bool) -> list[np.ndarray]:
         begun = time.perf_counter()
         results = self._session.run(kind.names, feeds, own_plan=not self._any_size)
+        seconds = self._times.of(begun, time.perf_counter())
         if isinstance(self._rows, ClaimedRows):
             _check_rows(kind, results, size)
         if note:
-            kind.sizes.note(size, time.perf_counter() - begun)
+            kind.sizes.note(size, seconds)
         return results
 
 

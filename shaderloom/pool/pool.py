@@ -14,7 +14,7 @@ from ..runtime.plan.errors import InputError
 from .devices import Devices, choose_devices
 from .work import Work
 from .worker import WorkerJob
-from .workers import Workers
+from .workers import IN_FLIGHT, Workers
 
 if TYPE_CHECKING:
     from ..api.values import InputValue, OutputValue
@@ -37,7 +37,7 @@ class Pool:
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``
-        items that :meth:`map` has taken and not returned yet; None: four batches for each device.
+        items that :meth:`map` has taken and not returned yet; None: six batches for each device.
 
     The other options are those of :class:`InferenceSession`, or of :func:`load_bundle`. A worker whose device is lost,
     or whose process ends, is retired, and its items go to others; an item that was lost twice fails.
@@ -73,7 +73,7 @@ class Pool:
         chunk = rows if self._workers.joins else 1
         self._work.chunk = chunk
         self._finalizer = weakref.finalize(self, self._workers.end)
-        self._window = queue or 4 * chunk * len(self._workers.names)
+        self._window = queue or (IN_FLIGHT + 2) * chunk * len(self._workers.names)
 
     @property
     def devices(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +27,11 @@ class Item:
 
 
 class Work:
-    """Items in the order of their submission.  Thread-safe.  ``chunk`` is the most that a worker gets at once."""
+    """Items in the order of their submission.  Thread-safe.
+
+    ``chunk`` is the most that a worker gets at once.  One that has nothing to do gets what there is; one that is busy
+    waits for as much, since a few items would take its device nearly as long.
+    """
 
     def __init__(self) -> None:
         self.chunk = 1
@@ -36,11 +40,13 @@ class Work:
         self._pending = 0  #: items without an answer
         self._closed = False
         self._failure: ShaderloomError | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._busy, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._idle_waiters = 0
 
     def add(self, feeds: Mapping[str, Any]) -> Future[list[Any]]:
         """Append an item; return its future.  Raises :class:`ClosedError`, and :class:`DeviceError` without workers."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise ClosedError("the pool is closed")
             if self._failure is not None:
@@ -49,75 +55,106 @@ class Work:
             self._count += 1
             self._pending += 1
             self._waiting.append(item)
-            self._changed.notify()
+            self._notify_one()
         return item.future
 
-    def take(self, is_wanted: threading.Event) -> list[Item]:
+    def take(self, is_wanted: threading.Event, is_busy: Callable[[], bool]) -> list[Item]:
         """Wait for items and remove up to a chunk of them; none once the pool is closed and has no items left.
 
-        Clearing ``is_wanted`` and :meth:`wake` end the wait of a worker that takes no more.
+        :meth:`wake` lets a worker ask again whether it is wanted, and busy.
         """
-        with self._changed:
+        with self._lock:
             while is_wanted.is_set():
-                items: list[Item] = []
-                while self._waiting and len(items) < self.chunk:
-                    item = self._waiting.popleft()
-                    if item.losses or item.future.set_running_or_notify_cancel():
-                        items.append(item)
-                    else:
-                        self._forget(1)
-                if items:
-                    return items
+                busy = is_busy()
+                if len(self._waiting) >= self.chunk or not busy:
+                    items = self._remove()
+                    if items:
+                        self._notify_one()  # others may have to do with what is left
+                        return items
                 if self._closed and not self._pending:
                     return []
-                self._changed.wait()
+                if busy:
+                    self._busy.wait()
+                    continue
+                self._idle_waiters += 1
+                try:
+                    self._idle.wait()
+                finally:
+                    self._idle_waiters -= 1
             return []
 
-    def answer(self, item: Item, outcome: Any) -> None:
-        """Set the result of an item, or its error."""
-        settle(item.future, outcome)
-        with self._changed:
-            self._forget(1)
+    def _remove(self) -> list[Item]:
+        """Remove up to a chunk of items; those that were cancelled are forgotten."""
+        items: list[Item] = []
+        while self._waiting and len(items) < self.chunk:
+            item = self._waiting.popleft()
+            if item.losses or item.future.set_running_or_notify_cancel():
+                items.append(item)
+            else:
+                self._forget(1)
+        return items
+
+    def answer(self, answers: Iterable[tuple[Item, Any]]) -> None:
+        """Set the results of items, or their errors."""
+        count = 0
+        for item, outcome in answers:
+            settle(item.future, outcome)
+            count += 1
+        with self._lock:
+            self._forget(count)
 
     def give_back(self, items: Sequence[Item], reason: str) -> None:
         """Let other workers have the items of a lost one, first of all; those that were lost too often fail."""
         lost = []
-        with self._changed:
+        with self._lock:
             for item in reversed(items):
                 item.losses += 1
                 if self._failure is not None or item.losses >= MOST_LOSSES:
                     lost.append(item)
                 else:
                     self._waiting.appendleft(item)
-            self._changed.notify_all()
-        for item in lost:
-            self.answer(item, self._failure or DeviceError(f"{item.losses} workers were lost with this item: {reason}"))
+            self._notify_all()
+        self.answer(
+            (item, self._failure or DeviceError(f"{item.losses} workers were lost with this item: {reason}"))
+            for item in lost
+        )
 
     def fail(self, failure: ShaderloomError) -> None:
         """Fail all items that wait, and those that come: no worker is left."""
-        with self._changed:
+        with self._lock:
             self._failure = failure = self._failure or failure
             waiting = list(self._waiting)
             self._waiting.clear()
         for item in waiting:
             if item.losses or item.future.set_running_or_notify_cancel():
-                self.answer(item, failure)
+                self.answer([(item, failure)])
             else:
-                with self._changed:
+                with self._lock:
                     self._forget(1)
 
     def close(self) -> None:
         """Accept no further items."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._notify_all()
 
     def wake(self) -> None:
-        """Let workers that wait look again whether they are wanted."""
-        with self._changed:
-            self._changed.notify_all()
+        """Let workers that wait look again whether they are wanted, and busy."""
+        with self._lock:
+            self._notify_all()
+
+    def _notify_one(self) -> None:
+        """Notify a worker of items that wait: an idle one of any, a busy one of a chunk."""
+        if self._waiting and self._idle_waiters:
+            self._idle.notify()
+        elif len(self._waiting) >= self.chunk:
+            self._busy.notify()
+
+    def _notify_all(self) -> None:
+        self._busy.notify_all()
+        self._idle.notify_all()
 
     def _forget(self, count: int) -> None:
         self._pending -= count
         if self._closed and not self._pending:
-            self._changed.notify_all()
+            self._notify_all()

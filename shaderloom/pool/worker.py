@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,7 +18,8 @@ from ..bundles.session import open_session
 from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
-from .channel import Channel
+from .channel import Channel, Received
+from .shared_memory import SharedMemory
 
 Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
 #: Gives the outputs, or the error, of each item of a chunk
@@ -35,14 +37,15 @@ class WorkerJob:
     is_asked: bool
 
 
-def run_worker(connection: Connection[Any, Any], job: WorkerJob) -> None:
+def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory], job: WorkerJob) -> None:
     """Serve chunks of items until the connection ends.
 
-    Messages out: ``("ready", name of the device, whether items are joined)`` or ``("failed", error)`` once, then
-    ``("answers", [(number, outputs or error), ...])`` for each chunk, and ``("lost", reason)`` before the process of a
-    lost device ends.
+    Messages in: arrays that are to be neighbours in memory, and items with these arrays.  Messages out: ``("ready",
+    name of the device, whether items are joined)`` or ``("failed", error)`` once, then ``("answers", [(number, outputs
+    or error), ...])`` for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device
+    ends.
     """
-    channel = Channel(connection)
+    channel = Channel(connection, memories)
     try:
         session, answer = open_answers(job)
     except Exception as error:
@@ -59,13 +62,15 @@ def _receive(channel: Channel, answer: Answers, in_flight: int) -> None:
     with ThreadPoolExecutor(in_flight) as threads:
         while True:
             try:
-                chunk = channel.receive()
+                received = channel.receive()
             except (EOFError, OSError):
                 os._exit(0)  # nobody is left who would read what is in flight
-            threads.submit(_serve, channel, answer, chunk)
+            threads.submit(_serve, channel, answer, received)
+            del received  # or its arrays stay while no other comes
 
 
-def _serve(channel: Channel, answer: Answers, chunk: Sequence[Item]) -> None:
+def _serve(channel: Channel, answer: Answers, received: Received) -> None:
+    _, chunk = received.message
     try:
         answers = answer(chunk)
     except Exception as error:
@@ -73,7 +78,7 @@ def _serve(channel: Channel, answer: Answers, chunk: Sequence[Item]) -> None:
     lost = next((each for _, each in answers if isinstance(each, DeviceLost)), None)
     try:
         if lost is None:
-            channel.send(("answers", answers))
+            channel.send(("answers", answers), received.slot, received.end)
             return
         channel.send(("lost", str(lost)))
     except OSError:
@@ -112,6 +117,20 @@ class _SingleAnswers:
             return portable(error)
 
 
+@dataclass(slots=True)
+class _Batch:
+    """Requests that are joined, with the numbers of their items, and the rows of all."""
+
+    numbers: list[int]
+    requests: list[Request]
+    rows: int
+
+    def add(self, number: int, request: Request) -> None:
+        self.numbers.append(number)
+        self.requests.append(request)
+        self.rows += request.rows
+
+
 class _JoinedAnswers:
     """Joins the items of a chunk that have equal shapes."""
 
@@ -120,23 +139,23 @@ class _JoinedAnswers:
 
     def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
         outcomes: dict[int, Any] = {}
-        batches: dict[Hashable, list[list[tuple[int, Request]]]] = defaultdict(lambda: [[]])
+        batches: dict[Hashable, list[_Batch]] = defaultdict(list)
         for number, feeds in chunk:
             try:
                 request = self._runner.request(feeds)
             except Exception as error:
                 outcomes[number] = portable(error)
                 continue
-            batch = batches[request.key][-1]
-            if batch and sum(each.rows for _, each in batch) + request.rows > self._most:
-                batches[request.key].append(batch := [])
-            batch.append((number, request))
+            line = batches[request.key]
+            if not line or line[-1].rows + request.rows > self._most:
+                line.append(_Batch([], [], 0))
+            line[-1].add(number, request)
         for line in batches.values():
             for batch in line:
-                results = self._runner.outcomes([request for _, request in batch])
+                results = self._runner.outcomes(batch.requests)
                 outcomes.update(
                     (number, portable(each) if isinstance(each, Exception) else each)
-                    for (number, _), each in zip(batch, results, strict=True)
+                    for number, each in zip(batch.numbers, results, strict=True)
                 )
         return [(number, outcomes[number]) for number, _ in chunk]
 

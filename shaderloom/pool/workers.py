@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 
 from ..notices import notify
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
-from .channel import Channel
+from .channel import SMALL, Channel
+from .shared_memory import shared_memories
 from .work import Item, Work
 from .worker import WorkerJob, run_worker
 
-#: Chunks that a worker has: those that it answers, and one that is on its way
-IN_FLIGHT = 3
+#: Chunks that a worker has: two that it answers, one that waits and one that is on its way; each has its shared memory
+IN_FLIGHT = 4
 #: Seconds that a process may take to end by itself
 _PATIENCE = 5.0
 
@@ -26,8 +32,10 @@ class DeviceWorker:
     def __init__(self, job: WorkerJob) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        self.channel = Channel(ours)
-        self.process = context.Process(target=run_worker, args=(theirs, job), name="shaderloom-worker", daemon=True)
+        memories = shared_memories(IN_FLIGHT)
+        self.channel = Channel(ours, memories, copies=True)
+        arguments = theirs, memories, job
+        self.process = context.Process(target=run_worker, args=arguments, name="shaderloom-worker", daemon=True)
         self.process.start()
         theirs.close()
         self.name = ""
@@ -36,12 +44,14 @@ class DeviceWorker:
         self.is_wanted.set()
         self._items: dict[int, Item] = {}
         self._lock = threading.Lock()
-        self._room = threading.Semaphore(IN_FLIGHT)
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()  #: memories that no chunk uses
+        for slot in range(IN_FLIGHT):
+            self._free.put(slot)
 
     def open(self) -> Exception | None:
         """Wait until the session is open; return the error otherwise."""
         try:
-            kind, *facts = self.channel.receive()
+            kind, *facts = self.channel.receive().message
         except (EOFError, OSError):
             self.process.join(_PATIENCE)
             return DeviceError(
@@ -57,56 +67,59 @@ class DeviceWorker:
     def send_chunks(self, work: Work) -> None:
         """Send chunks of items, as long as the worker has room and there are some."""
         while self.is_wanted.is_set():
-            self._room.acquire()
-            items = work.take(self.is_wanted)
-            if not items:
+            slot = self._free.get()
+            items = work.take(self.is_wanted, self._is_busy)
+            if not items or not self._send(items, slot, work):
                 return
-            with self._lock:
-                self._items.update((item.number, item) for item in items)
-            try:
-                self.channel.send([(item.number, item.feeds) for item in items])
-            except OSError:
-                return  # the other thread sees the end of the process
-            except Exception as error:  # inputs that cannot be pickled
-                self._refuse(items, error, work)
-                self._room.release()
 
-    def _refuse(self, items: Sequence[Item], error: Exception, work: Work) -> None:
-        """Answer items that cannot be sent together: send each alone, so that the error is that of one."""
-        for item in items:
-            try:
-                if len(items) == 1:
-                    raise error
-                self.channel.send([(item.number, item.feeds)])
-                self._room.acquire()
-            except OSError:
-                return
-            except Exception as reason:
-                with self._lock:
-                    self._items.pop(item.number, None)
-                work.answer(item, reason)
+    def _is_busy(self) -> bool:
+        return bool(self._items)
+
+    def _send(self, items: Sequence[Item], slot: int, work: Work) -> bool:
+        """Send items with a memory; return False once the process has ended.
+
+        Where they cannot be pickled each is sent alone, so that the error is that of one.
+        """
+        with self._lock:
+            self._items.update((item.number, item) for item in items)
+        try:
+            arrays, chunk = _neighbours(items)
+            self.channel.send((arrays, chunk), slot)
+        except OSError:
+            return False  # the other thread sees the end of the process
+        except Exception as error:
+            self._free.put(slot)
+            if len(items) > 1:
+                return all(self._send([item], self._free.get(), work) for item in items)
+            with self._lock:
+                is_mine = self._items.pop(items[0].number, None) is not None
+            if is_mine:
+                work.answer([(items[0], error)])
+        return True
 
     def receive_answers(self, work: Work) -> str:
         """Set results as they come, until the process ends; return why it did."""
         reason = "the process ended"
         while True:
             try:
-                kind, facts = self.channel.receive()
+                (kind, facts), slot, _ = self.channel.receive()
             except (EOFError, OSError):
                 return reason
             if kind == "lost":
                 reason = facts
                 continue
-            for number, outcome in facts:
-                with self._lock:
-                    item = self._items.pop(number)
-                work.answer(item, outcome)
-            self._room.release()
+            self._free.put(slot)
+            with self._lock:
+                answers = [(self._items.pop(number), outcome) for number, outcome in facts]
+                is_idle = not self._items
+            work.answer(answers)
+            if is_idle:
+                work.wake()
 
     def retire(self) -> list[Item]:
         """Take no more items; return those without an answer, in order."""
         self.is_wanted.clear()
-        self._room.release()
+        self._free.put(0)  # wakes who waits for one
         with self._lock:
             items = [self._items.pop(number) for number in sorted(self._items)]
         return items
@@ -114,8 +127,27 @@ class DeviceWorker:
     def end(self) -> None:
         """End the process."""
         self.is_wanted.clear()
-        self._room.release()
+        self._free.put(0)  # wakes who waits for one
         self.process.kill()
+
+
+def _neighbours(items: Sequence[Item]) -> tuple[list[list[np.ndarray]], list[tuple[int, Any]]]:
+    """Return the large arrays of items, contiguous, in the order in which they are to lie in memory, and the items.
+
+    Those of one input follow one another, so that a worker finds joined what it would join.
+    """
+    arrays: dict[str, list[np.ndarray]] = defaultdict(list)
+    chunk: list[tuple[int, Any]] = []
+    for item in items:
+        feeds = item.feeds
+        if isinstance(feeds, Mapping):
+            feeds = dict(feeds)
+            for name, value in feeds.items():
+                if isinstance(value, np.ndarray) and value.nbytes >= SMALL and not value.dtype.hasobject:
+                    feeds[name] = array = np.ascontiguousarray(value)
+                    arrays[name].append(array)
+        chunk.append((item.number, feeds))
+    return list(arrays.values()), chunk
 
 
 class Workers:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from shaderloom.batching.batch_sizes import AnySize, BatchSizes, sizes_up_to
+from shaderloom.batching.batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 
 
 def measured(seconds: dict[int, float]) -> BatchSizes:
@@ -91,3 +91,12 @@ def test_one_plan_for_all_sizes_pads_nothing():
         sizes.note(1, 1.0)
     assert sizes.cover(13) == [13]
     assert sizes.cover(1) == [1]
+
+
+def test_a_run_that_waits_for_another_takes_what_follows_it():
+    times = DeviceTimes()
+    assert times.of(10.0, 12.0) == 2.0
+    assert times.of(11.0, 15.0) == 3.0
+    assert times.of(20.0, 21.0) == 1.0
+    assert times.of(18.0, 20.5) == 0.0
+    assert times.of(22.0, 23.0) == 1.0
