@@ -32,12 +32,15 @@ PARTS = {
     "tokens": "bench.gpu_tokens_part",
     "int8": "bench.gpu_int8_part",
     "recurrent": "bench.gpu_recurrent_part",
+    "many": "bench.gpu_many_part",
 }
+#: Parts for a machine with several GPUs
+SEVERAL_GPUS = {"scaling": "bench.gpu_scaling_part"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench-gpu", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--part", action="append", choices=list(PARTS), help="some parts (all)")
+    parser.add_argument("--part", action="append", choices=[*PARTS, *SEVERAL_GPUS], help="some parts (all of one GPU)")
     parser.add_argument("--wheels", type=Path, default=ROOT / ".whl", help="wheels that the interpreter lacks (.whl)")
     parser.add_argument("--loader", type=Path, default=ROOT / ".gl", help="Debian packages of a Vulkan loader (.gl)")
     parser.add_argument("--models", default="", help="some of a part's models, separated by commas")
@@ -57,7 +60,7 @@ def main() -> None:
     wrong: list[str] = []
     for part in arguments.part or PARTS:
         began = time.perf_counter()
-        measured, faults = importlib.import_module(PARTS[part]).measure(arguments, environment)
+        measured, faults = importlib.import_module({**PARTS, **SEVERAL_GPUS}[part]).measure(arguments, environment)
         facts = {"date": datetime.date.today().isoformat(), "machine": _machine()}
         results[part] = {**facts, **measured, "seconds": time.perf_counter() - began}
         wrong += faults
@@ -113,7 +116,8 @@ def _machine() -> str:
     """The card, its driver, and the processor."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version,clocks.sm,clocks.max.sm", "--format=csv,noheader"]
     try:
-        card = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        cards = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()
+        card = cards[0] + (f"; {len(cards)} GPUs" if len(cards) > 1 else "")
     except (OSError, subprocess.CalledProcessError):
         card = "unknown card"
     return f"{card}; {os.cpu_count()} processor cores"

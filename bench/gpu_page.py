@@ -64,6 +64,18 @@ Decoders have weights of 4 bits in blocks of 32, halves as activations, and cach
 PyTorch's weights are halves. onnxruntime copies its smallest output to the host, as it has no other way to wait.
 """
 
+#: Workers of many pictures -> their names
+MANY_RUNTIMES = {
+    "many_shaderloom": "Shaderloom",
+    "many_onnxruntime": "onnxruntime WebGPU",
+    "many_torch": "PyTorch, DataLoader",
+}
+MANY = """Pictures of 224 x 224 in float32, numpy in and out; *device*: batches of 32 that stay there. *map* is
+`Pool.map` over single pictures, joined up to 32.
+"""
+SCALING = """`Pool.map` on GPUs of one host. That the memory of their cards grew, and of no other, was looked at.
+"""
+
 #: What a part of ``./dev bench-gpu`` measured on one machine, and all parts by their names
 Measured = dict[str, Any]
 Results = dict[str, Measured]
@@ -196,6 +208,18 @@ def _compared(title: str, columns: Mapping[tuple[str, str], str], measured: Meas
     return "\n".join([f"### {title}\n", *_opening(measured), table(heads, rows), *_errors(measured)])
 
 
+def _many(title: str, closing: str, whole: str, measured: Measured) -> str:
+    """Return pictures a second of each way, and their part of those of one way."""
+    rows = []
+    for result in measured["models"]:
+        all_of = result["rates"].get(f"many_shaderloom/{whole}", math.nan)
+        for way, rate in result["rates"].items():
+            worker, _, mode = way.partition("/")
+            rows.append([result["model"], MANY_RUNTIMES[worker], mode, f"{rate:,.0f}", f"{rate / all_of:.2f}"])
+    heads = ["model", "runtime", "way", "pictures a second", f"of {whole}"]
+    return "\n".join([f"### {title}\n", *_opening(measured), table(heads, rows), closing, *_errors(measured)])
+
+
 #: A part of the results -> its text
 PARTS: dict[str, Callable[[Measured], str]] = {
     "models": _models,
@@ -203,6 +227,8 @@ PARTS: dict[str, Callable[[Measured], str]] = {
     "tokens": _tokens,
     "int8": partial(_compared, "Models of 8 bits", COLUMNS),
     "recurrent": partial(_compared, "Recurrent layers", RECURRENT_COLUMNS),
+    "many": partial(_many, "Many pictures", MANY, "device"),
+    "scaling": partial(_many, "Several GPUs", SCALING, "map"),
 }
 
 
