@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from .clamps import join_clamps
 from .terms import Atom, Monomial, Polynomial, bounds, common_factor, intern_atom, monomial_key, terms_of, text
 
 #: Results that each memoised operation keeps: operands are immutable, and the kernels of a model resemble each other
@@ -68,6 +69,10 @@ def build(collected: dict[Monomial, int]) -> Dim:
         joined = _join_remainders(dict(items))
         if joined is not None:
             return joined
+    if any(atom.kind == "max" for monomial, _ in items for atom in monomial):
+        windows = join_clamps(dict(items))
+        if windows is not None:
+            return build(windows)
     if len(items) == 1 and not items[0][0]:
         return items[0][1]
     items.sort(key=monomial_key)

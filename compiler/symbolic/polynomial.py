@@ -11,6 +11,7 @@ This module has every public name: the normal form is in :mod:`.terms`, sums, pr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from .arithmetic import (
     multiply,
     of_atom,
 )
+from .clamps import extremum_atom
 from .terms import (
     Atom,
     Undecidable,
@@ -49,8 +51,10 @@ __all__ = [
     "add",
     "always_less",
     "atoms",
+    "between",
     "bounds",
     "ceildiv",
+    "content",
     "coordinate",
     "divide",
     "equal",
@@ -143,6 +147,11 @@ def ceildiv(value: Dim, divisor: Dim) -> Dim:
     return floordiv(add(value, add(divisor, -1)), divisor)
 
 
+def content(value: Dim) -> int:
+    """Return the greatest number that divides all coefficients."""
+    return math.gcd(*(coefficient for _, coefficient in terms_of(value)))
+
+
 def round_up(value: Dim, multiple: int) -> Dim:
     return multiply(ceildiv(value, multiple), multiple)
 
@@ -173,12 +182,16 @@ def maximum(left: Dim, right: Dim) -> Dim:
 
 
 def _extremum(kind: str, left: Dim, right: Dim) -> Dim:
-    if left == right:
-        return left
-    pick = min if kind == "min" else max
-    low, high = pick(bounds(left)[0], bounds(right)[0]), pick(bounds(left)[1], bounds(right)[1])
-    first, second = sorted((left, right), key=text)
-    return of_atom(intern_atom(kind, (first, second), None, low, high, f"{kind}({text(first)},{text(second)})"))
+    return left if left == right else of_atom(extremum_atom(kind, left, right))
+
+
+def between(start: int, stop: int, size: Dim) -> Dim:
+    """Return how many of the rows from ``start`` up to ``stop`` there are where there are ``size`` in all."""
+    unit = math.gcd(start, stop, content(size))
+    if not unit:
+        return 0
+    first, last, rows = start // unit, stop // unit, floordiv(size, unit)
+    return multiply(add(maximum(minimum(rows, last), first), -first), unit)
 
 
 def less(left: Dim, right: Dim) -> bool:
