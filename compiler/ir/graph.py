@@ -161,7 +161,13 @@ class PortWindow:
 
     whole: str  #: name of the input or output
     shape: Shape  #: of the whole
-    first: int  #: element of the whole with which the part begins
+    axis: int  #: of the rows; those before it have one element
+    start: int  #: row of the whole with which the part begins
+
+    @property
+    def first(self) -> Dim:
+        """The element of the whole with which the part begins."""
+        return ix.multiply(ix.product(self.shape[self.axis + 1 :]), self.start)
 
 
 @dataclass

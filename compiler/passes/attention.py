@@ -145,7 +145,7 @@ def _check(target: Target, match: Match, facts: GraphFacts) -> str | None:
     batch = ix.bounds(ix.product(list(root.output.shape[:-2])))[1]
     if batch > target.limit("max-compute-workgroups-per-dimension"):
         return "there are more heads than a dispatch has workgroups in a dimension"
-    if exceeds(match["softmax"].scores, target.largest_tensor) and not _has_product(match["softmax"].scores):
+    if exceeds(match["softmax"].scores, target) and not _has_product(match["softmax"].scores):
         return "the scores are in memory, and larger than a binding"
     *heads, queries, keys = (ix.bounds(extent)[1] for extent in match["shape"])
     if _attended(match["softmax"].scores, match["shape"]) is not None and keys >= SPARE_KEYS * queries:

@@ -12,6 +12,9 @@ result comes from parts that a kernel can bind:
 Which part of an operand belongs to a part of a result follows row axes (:mod:`.row_axes`) up to the large constant.
 Parts of equal extent of one constant are one value, so that tied embeddings share them.  Where no rule applies the node
 stays as it is, and is refused for its large operand later.
+
+The largest size of a declared dimension decides how many parts there are.  A part has the rows that a run leaves for it
+(:func:`~.polynomial.between`), perhaps none: then there are no workgroups, or what is read of it is not used.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..fusion import constant_values
 from ..fusion.dequant_fusion import narrow_values
-from ..ir.dataflow import operands, post_order
+from ..ir.dataflow import operands, post_order, reachable
 from ..ir.graph import Graph, Node, Value
 from ..ops.math.nodes import in_type
 from ..ops.math.nodes import part as slice_of
@@ -36,9 +39,13 @@ from ..symbolic import polynomial as ix
 from .large_ports import (
     divide_inputs,
     exceeds,
+    input_window,
+    is_fixed,
+    may_be_read_in_windows,
     may_be_windows,
     outermost,
     output_dtype,
+    remove_unread,
     replace_output,
     window_rows,
 )
@@ -67,17 +74,17 @@ def divide_large_tensors(graph: Graph, compilation: Compilation, whole: Collecti
     Tensors of the run come first, as a part of their rows may still need a part of the columns of a constant.  Inputs
     and outputs of the graph may become several, but for those named in ``whole``.
     """
-    limit = compilation.target.largest_tensor
-    outputs = any(may_be_windows(graph, value, compilation.target, whole) for value in graph.outputs)
-    if not outputs and not any(exceeds(value, limit) for value in graph.values()):
+    target = compilation.target
+    outputs = any(may_be_windows(graph, value, target, whole) for value in graph.outputs)
+    if not outputs and not any(exceeds(value, target) for value in graph.values()):
         return 0
-    count = _Division(graph, compilation, limit, whole, of_constants=False).run()
-    return count + _Division(graph, compilation, limit, whole, of_constants=True).run()
+    count = _Division(graph, compilation, whole, of_constants=False).run()
+    return count + _Division(graph, compilation, whole, of_constants=True).run()
 
 
 def _row_bytes(value: Value, axis: int) -> int:
-    """Return the bytes of a row along an axis in any layout, padding included."""
-    sizes = [ix.number(size) for at, size in enumerate(value.shape) if at != axis and size != 1]
+    """Return the most bytes of a row along an axis in any layout, padding included."""
+    sizes = [ix.bounds(size)[1] for at, size in enumerate(value.shape) if at != axis and size != 1]
     return math.prod(-(-size // _PADDING) * _PADDING for size in sizes) * (value.storage or value.dtype).itemsize
 
 
@@ -85,43 +92,46 @@ def _row_bytes(value: Value, axis: int) -> int:
 class _Split:
     """A node that is computed in parts of ``rows`` rows of ``extent``; ``build`` gives its result from the spans."""
 
-    extent: int
+    extent: int  #: rows of the result, at most
     rows: int
     build: Callable[[Sequence[tuple[int, int]]], Value]
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """First row of each part, and the row behind its last."""
+        """First row of each part, and the row behind its last, of as many rows as there may be.
+
+        A part has those rows between them that the size of the axis leaves, perhaps none.
+        """
         return [(start, min(start + self.rows, self.extent)) for start in range(0, self.extent, self.rows)]
 
 
 class _Division:
     """The rewrites of one graph."""
 
-    def __init__(
-        self, graph: Graph, compilation: Compilation, limit: int, whole: Collection[str], *, of_constants: bool
-    ) -> None:
+    def __init__(self, graph: Graph, compilation: Compilation, whole: Collection[str], *, of_constants: bool) -> None:
         """Divide tensors that depend on constants alone, or else those of the run, inputs and outputs among them."""
         self._graph = graph
         self._of_constants = of_constants
         self._whole = whole
         self._compilation = compilation
-        self._limit = limit
+        self._target = compilation.target
         self._constant = constant_values(graph)
         self._narrow = narrow_values(graph, self._constant)
         self._large: dict[Value, frozenset[Value]] = {}  #: tensors beyond the limit that are loaded for a value
         self._near: dict[Value, bool] = {}
         self._parts: dict[tuple[Value, int, int, int], Value] = {}
+        self._wholes: set[Value] = set()  #: results of parts side by side
 
     def run(self) -> int:
         """Rewrite the graph; return the number of changes."""
         count = 0
         if not self._of_constants:
-            count = divide_inputs(self._graph, self._compilation.target, self._limit, self._whole)
+            count = divide_inputs(self._graph, self._target, self._whole)
         for node in list(self._graph.nodes):
             count += self._visit(node)
         if count:
             self._graph.remove_dead()
+            remove_unread(self._graph)
             self._graph.sort()
         return count
 
@@ -149,7 +159,7 @@ class _Division:
             if current in self._large:
                 continue
             if self._is_stored(current):
-                counts = exceeds(current, self._limit) and (current in self._constant) == self._of_constants
+                counts = exceeds(current, self._target) and (current in self._constant) == self._of_constants
                 self._large[current] = frozenset([current] if counts else [])
             else:
                 self._large[current] = frozenset().union(*(self._large[operand] for operand in operands(current)))
@@ -167,14 +177,14 @@ class _Division:
         """Return whether the result is stored, or small, and computed from a tensor that is too large."""
         if self._is_window(node.output):
             return True
-        if exceeds(node.output, self._limit):
+        if exceeds(node.output, self._target):
             return False
-        return any(self._loaded(operand) for operand in operands(node.output))
+        large = frozenset().union(*(self._loaded(operand) for operand in operands(node.output)))
+        return any(map(is_fixed, large)) or (bool(large) and not _is_attended(node.output))
 
     def _is_window(self, value: Value) -> bool:
         """Return whether a value is an output that several are to replace."""
-        target = self._compilation.target
-        return not self._of_constants and may_be_windows(self._graph, value, target, self._whole)
+        return not self._of_constants and may_be_windows(self._graph, value, self._target, self._whole)
 
     # -- how to split --------------------------------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ class _Division:
         result = node.output
         if self._is_window(result):
             return [self._as_windows(builder, node)]
-        if exceeds(result, self._limit):
+        if exceeds(result, self._target):
             return []
         ways = [self._by_rows(builder, node, axis) for axis in range(result.rank)]
         key = operator_key(node)
@@ -202,9 +212,18 @@ class _Division:
 
         def build(spans: Sequence[tuple[int, int]]) -> Value:
             parts = [self._rows_of(node, axis, start, stop) for start, stop in spans]
-            return builder.op("Concat", *parts, axis=axis)
+            return self._joined(builder, parts, axis, spans)
 
         return self._split(node, list(rows.items()), node.output.shape[axis], build)
+
+    def _joined(
+        self, builder: GraphBuilder, parts: Sequence[Value], axis: int, spans: Sequence[tuple[int, int]]
+    ) -> Value:
+        """Return parts side by side; what reads one of the spans reads that part."""
+        whole = builder.op("Concat", *parts, axis=axis)
+        self._wholes.add(whole)
+        self._parts.update({(whole, axis, *span): part for span, part in zip(spans, parts, strict=True)})
+        return whole
 
     def _as_windows(self, builder: GraphBuilder, node: Node) -> _Split | None:
         """Split an output of the graph along its outermost axis."""
@@ -213,14 +232,15 @@ class _Division:
         if rows is None:
             return None
         dtype = output_dtype(self._graph, node.output)
-        multiple, most = window_rows(node.output.shape, dtype, self._compilation.target, self._limit)
+        multiple, most = window_rows(node.output.shape, dtype, self._target)
 
         def build(spans: Sequence[tuple[int, int]]) -> Value:
             parts = [self._rows_of(node, axis, start, stop) for start, stop in spans]
             replace_output(self._graph, node.output, parts, [start for start, _ in spans])
-            return builder.op("Concat", *parts, axis=axis)
+            return self._joined(builder, parts, axis, spans)
 
-        return self._split(node, list(rows.items()), node.output.shape[axis], build, most, (_MULTIPLES[0], multiple))
+        multiples = (math.lcm(_MULTIPLES[0], multiple), multiple)
+        return self._split(node, list(rows.items()), node.output.shape[axis], build, most, multiples)
 
     def _by_terms(self, builder: GraphBuilder, node: Node) -> _Split | None:
         left, right = node.operand(0), node.operand(1)
@@ -251,9 +271,14 @@ class _Division:
         return self._split(node, [(value, RowAxis(axis))], value.shape[axis], build)
 
     def _by_index(self, builder: GraphBuilder, node: Node) -> _Split | None:
-        """Split along the axis of the indices.  One that is out of range is clamped, as it is without parts."""
+        """Split along the axis of the indices, if its size is fixed; indices out of range are clamped, as they are
+        without parts.
+        """
         data, indices = node.operand(0), node.operand(1)
         axis = node.attributes.axis % data.rank
+        extent = data.shape[axis]
+        if not isinstance(extent, int):
+            return None
 
         def number(value: int) -> Value:
             return builder.scalar(value, indices)
@@ -268,7 +293,7 @@ class _Division:
 
         def build(spans: Sequence[tuple[int, int]]) -> Value:
             negative = builder.op("Less", indices, number(0))
-            wrapped = builder.op("Add", indices, number(ix.number(data.shape[axis])))
+            wrapped = builder.op("Add", indices, number(extent))
             index = builder.op("Where", negative, wrapped, indices)
             index = builder.op("Maximum", index, number(0), domain="loom")
             row = view(builder, index, (*indices.shape, *(1,) * (data.rank - axis - 1)))
@@ -280,7 +305,7 @@ class _Division:
                 result = _choose(builder, builder.op("GreaterOrEqual", row, number(start)), part, result)
             return result
 
-        return self._split(node, [(data, RowAxis(axis))], data.shape[axis], build)
+        return self._split(node, [(data, RowAxis(axis))], extent, build)
 
     def _split(
         self,
@@ -298,20 +323,23 @@ class _Division:
         """
         large = frozenset().union(*(self._loaded(operand) for operand in operands(node.output)))
         covered: dict[Value, RowAxis] = {}
-        if not isinstance(extent, int) or not all(self._follow(*each, covered) for each in read):
+        if not all(self._follow(*each, covered) for each in read) or not large <= covered.keys():
             return None
-        if not large <= covered.keys():
-            return None
-        most = extent if most is None else most
+        rows = ix.bounds(extent)[1]
+        most = rows if most is None else most
+        begin = 1
         for value, at in covered.items():
             if value in self._loaded(value):
-                most = min(most, int(self._limit // (_row_bytes(value, at.axis) * at.scale)))
-        # parts begin at whole rows of operands, and if possible at whole blocks
-        whole = math.lcm(*(at.scale.denominator for at in covered.values() if not at.blocks))
-        blocks = math.lcm(*(at.scale.denominator for at in covered.values()))
+                most = min(most, int(self._target.largest_tensor // (_row_bytes(value, at.axis) * at.scale)))
+                if self._is_open_input(value, at.axis):
+                    multiple = window_rows(value.shape, value.storage or value.dtype, self._target)[0]
+                    begin = math.lcm(begin, (multiple / at.scale).numerator)
+        # parts begin at whole rows of operands and where windows may, and if possible at whole blocks
+        whole = math.lcm(begin, *(at.scale.denominator for at in covered.values() if not at.blocks))
+        blocks = math.lcm(begin, *(at.scale.denominator for at in covered.values()))
         for step in (math.lcm(multiple, unit) for unit in (blocks, whole) for multiple in multiples):
             if most >= step:
-                return _Split(extent, most // step * step, build)
+                return _Split(rows, most // step * step, build)
         return None
 
     def _follow(self, value: Value, at: RowAxis, covered: dict[Value, RowAxis]) -> bool:
@@ -322,6 +350,8 @@ class _Division:
             return False
         if value.is_constant and self._loaded(value):
             return ix.product(value.shape[: at.axis]) == 1
+        if self._is_open_input(value, at.axis):
+            return True
         producer, rows = value.producer, self._rows_above(value, at.axis)
         if producer is None or rows is None:
             return not self._loaded(value)
@@ -346,7 +376,7 @@ class _Division:
         return operand_rows(node, axis) if computed else None
 
     def _is_near(self, value: Value) -> bool:
-        """Return whether a value is too large, or is computed of such a value, with maps at most in between."""
+        """Return whether a value is too large or has parts, or is computed of one, with maps at most in between."""
 
         def above(current: Value) -> Sequence[Value]:
             is_map = current.producer is not None and registry.of(current.producer).is_map
@@ -354,15 +384,17 @@ class _Division:
 
         for current in post_order([value], above):
             if current not in self._near:
-                near = any(exceeds(each, self._limit) for each in (current, *operands(current)))
-                self._near[current] = near or any(self._near.get(each, False) for each in above(current))
+                near = any(exceeds(each, self._target) for each in (current, *operands(current)))
+                self._near[current] = (
+                    near or current in self._wholes or any(self._near.get(each, False) for each in above(current))
+                )
         return self._near[value]
 
     # -- parts ---------------------------------------------------------------------------------------------------
 
     def _part(self, value: Value, axis: int, start: int, stop: int) -> Value:
-        """Return elements ``start`` to ``stop`` along an axis of ``value``."""
-        if (start, stop) == (0, value.shape[axis]):
+        """Return elements ``start`` to ``stop`` along an axis of ``value``, as many of them as it has."""
+        if start == 0 and ix.between(start, stop, value.shape[axis]) == value.shape[axis]:
             return value
         key = (value, axis, start, stop)
         if key not in self._parts:
@@ -370,7 +402,12 @@ class _Division:
         return self._parts[key]
 
     def _cut(self, value: Value, axis: int, start: int, stop: int) -> Value:
-        shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+        size = ix.between(start, stop, value.shape[axis])
+        if self._is_open_input(value, axis):
+            multiple = window_rows(value.shape, value.storage or value.dtype, self._target)[0]
+            if start % multiple == 0:
+                return input_window(self._graph, value, start, stop)
+        shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
         if value.constant is not None and value.static_value is None and ix.product(value.shape[:axis]) == 1:
             sizes = tuple(map(ix.number, shape))
             source = value.constant.part(start * ix.number(ix.product(shape[axis + 1 :])), sizes)
@@ -378,14 +415,19 @@ class _Division:
             part.storage = value.storage
             return part
         node = value.producer
-        if node is not None and operator_key(node) == "Concat" and node.attributes.axis % value.rank == axis:
+        if node is not None and _is_joined(node, axis):
             return self._across(node, axis, start, stop)
         if node is not None and self._rows_above(value, axis) is not None:
             part = self._rows_of(node, axis, start, stop)
             part.storage = part.storage or value.storage
             return part
         builder = GraphBuilder(self._graph, node.origins if node else value.user.origins, self._compilation.limits)
-        return slice_of(builder, value, axis, start, stop - start)
+        return slice_of(builder, value, axis, start, size)
+
+    def _is_open_input(self, value: Value, axis: int) -> bool:
+        """Return whether rows along an axis of ``value`` are windows of an input of open size."""
+        divided = not self._of_constants and not is_fixed(value) and axis == outermost(value.shape)
+        return divided and may_be_read_in_windows(self._graph, value, self._target, self._whole)
 
     def _across(self, node: Node, axis: int, start: int, stop: int) -> Value:
         """Return elements ``start`` to ``stop`` along the axis of a Concat: of the operands that have any of them."""
@@ -407,7 +449,7 @@ class _Division:
         before = start % math.lcm(*(row.scale.denominator for row in rows.values()))
         if before:  # rows of the part before, with which the first one shares a block or a byte
             whole = self._rows_of(node, axis, start - before, stop)
-            return slice_of(builder, whole, axis, before, stop - start)
+            return slice_of(builder, whole, axis, before, ix.between(start, stop, node.output.shape[axis]))
         inputs: list[Value | None] = []
         for operand in node.inputs:
             row = None if operand is None else rows.get(operand)
@@ -416,7 +458,24 @@ class _Division:
             else:
                 first, behind = int(start * row.scale), math.ceil(stop * row.scale)
                 inputs.append(self._part(operand, row.axis, first, behind))
-        return emit_rows(builder, node, axis, stop - start, inputs)
+        return emit_rows(builder, node, axis, ix.between(start, stop, node.output.shape[axis]), inputs)
+
+
+def _is_attended(value: Value) -> bool:
+    """Return whether an attention kernel may compute a value: parts of open size are not worth stored scores."""
+
+    def below(current: Value) -> list[Value]:
+        return [user.output for user, _ in current.uses if registry.of(user).is_map]
+
+    readers = (user for each in reachable([value], below) for user, _ in each.uses)
+    return any(operator_key(user) == "loom.SoftmaxProduct" for user in readers)
+
+
+def _is_joined(node: Node, axis: int) -> bool:
+    """Return whether a node joins tensors of fixed size along an axis of its result."""
+    if operator_key(node) != "Concat" or node.attributes.axis % node.output.rank != axis:
+        return False
+    return all(isinstance(node.operand(position).shape[axis], int) for position in range(len(node.inputs)))
 
 
 def _choose(builder: GraphBuilder, condition: Value, one: Value, other: Value) -> Value:

@@ -48,7 +48,7 @@ def operand_rows(node: Node, axis: int) -> RowAxes | None:
     return None if rule is None else rule(node, axis)
 
 
-def emit_rows(builder: GraphBuilder, node: Node, axis: int, size: int, inputs: Sequence[Value | None]) -> Value:
+def emit_rows(builder: GraphBuilder, node: Node, axis: int, size: ix.Dim, inputs: Sequence[Value | None]) -> Value:
     """Append ``node`` for ``size`` rows along ``axis`` of its result; ``inputs`` are its operands, cut to these."""
     shape = (*node.output.shape[:axis], size, *node.output.shape[axis + 1 :])
     attributes = node.attributes
@@ -119,10 +119,22 @@ def _reshaped(node: Node, axis: int) -> RowAxes | None:
     for at, size in enumerate(value.shape):
         if ix.product(value.shape[:at]) != before:
             continue
-        if size == rows:
-            return {value: RowAxis(at)}
-        if isinstance(size, int) and isinstance(rows, int) and rows > 1 and size > 1:
-            return {value: RowAxis(at, Fraction(size, rows))}
+        scale = _ratio(size, rows)
+        if scale is not None:
+            return {value: RowAxis(at, scale)}
+    return None
+
+
+def _ratio(size: ix.Dim, other: ix.Dim) -> Fraction | None:
+    """Return the quotient of two sizes of several elements; None where it depends on declared dimensions."""
+    if size == other:
+        return Fraction(1)
+    if isinstance(size, int) and isinstance(other, int):
+        return Fraction(size, other) if size > 1 and other > 1 else None
+    for numerator, denominator in ((size, other), (other, size)):
+        quotient = ix.divide(numerator, denominator) if isinstance(denominator, ix.Index) else None
+        if isinstance(quotient, int) and quotient > 0:
+            return Fraction(quotient) if numerator is size else Fraction(1, quotient)
     return None
 
 

@@ -92,7 +92,9 @@ class BufferMap:
         size, window = serialise(stored_bytes(value)), self._windows.get(name)
         if window is None:
             return Range(f"{kind}:{name}", 0, size)
-        return Range(f"{kind}:{window.whole}", window.first * value.dtype.itemsize, size)
+        # one without elements may lie behind the end of the whole: what is bound in its place is not read
+        first = ix.multiply(ix.multiply(window.first, value.dtype.itemsize), ix.minimum(value.elements, 1))
+        return Range(f"{kind}:{window.whole}", serialise(first), size)
 
     def check_bindings(self, kernel: GroupKernel, target: Target) -> None:
         """Raise :class:`DeviceLimitError` if the device cannot bind an operand, or the source of a weight among them.

@@ -6,16 +6,15 @@ others.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from ...runtime.plan.dtypes import FLOAT16_LARGEST, FLOAT32, fits_float16
 from ..fusion import Fusion
+from ..ir.coordinates import Sizes, shape_of
 from ..ir.graph import Graph, Value
-from ..reference.interpreter import run_graph
-from ..symbolic import polynomial as ix
+from ..reference.interpreter import bind_sizes, run_graph
 from .constant_ranges import array_range
 
 
@@ -72,23 +71,22 @@ def run_measured(
             node = node_name(value)
             magnitudes[node] = max(magnitudes.get(node, 0.0), array_range(array).magnitude)
 
-    parts = {value.name: _part_of(graph, value, feeds) for value in graph.inputs}
+    sizes: dict[str, int] = {}
+    for window in graph.windows.values():
+        if window.whole in feeds:
+            bind_sizes(window.shape, feeds[window.whole].shape, sizes)
+    parts = {value.name: _part_of(graph, value, feeds, sizes) for value in graph.inputs}
     results: dict[str, list[np.ndarray]] = {}
-    for name, array in zip(graph.output_names, run_graph(graph, parts, on_value=observe), strict=True):
+    for name, array in zip(graph.output_names, run_graph(graph, parts, sizes, on_value=observe), strict=True):
         results.setdefault(graph.whole_name(name), []).append(array)
-    shapes = {window.whole: tuple(map(ix.number, window.shape)) for window in graph.windows.values()}
-    return {
-        name: np.concatenate([array.reshape(-1) for array in arrays]).reshape(shapes[name])
-        if name in shapes
-        else arrays[0]
-        for name, arrays in results.items()
-    }
+    axes = {window.whole: window.axis for window in graph.windows.values()}
+    return {name: np.concatenate(arrays, axes[name]) if name in axes else arrays[0] for name, arrays in results.items()}
 
 
-def _part_of(graph: Graph, value: Value, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
+def _part_of(graph: Graph, value: Value, feeds: Mapping[str, np.ndarray], sizes: Sizes) -> np.ndarray:
     """Return what is fed for an input: the array of its name, or a window of that of the model's input."""
     window = graph.windows.get(value.name)
     if window is None:
         return feeds[value.name]
-    sizes = tuple(map(ix.number, value.shape))
-    return feeds[window.whole].reshape(-1)[window.first :][: math.prod(sizes)].reshape(sizes)
+    rows = shape_of(value, sizes)[window.axis]
+    return feeds[window.whole][(slice(None),) * window.axis + (slice(window.start, window.start + rows),)]

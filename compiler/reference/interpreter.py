@@ -13,7 +13,7 @@ import numpy as np
 from ...runtime.plan.dtypes import compute_dtype, from_border, to_border
 from ...runtime.plan.errors import InternalError
 from ..ir.coordinates import Sizes, shape_of
-from ..ir.graph import Graph, Node, Value
+from ..ir.graph import Graph, Node, Shape, Value
 from ..kernels.family import family_of
 from ..kernels.map import MAP
 from ..ops.registry import registry
@@ -43,7 +43,9 @@ def run_graph(
         array = from_border(np.asarray(feeds[value.name]), value.dtype)
         if value.storage is not None:  # of an input that the model declares float16 and passes compute in float32
             array = array.astype(compute_dtype(value.dtype), copy=False)
-        _bind_sizes(value, array, bound)
+        bind_sizes(value.shape, array.shape, bound)
+        if shape_of(value, bound) != array.shape:
+            raise InternalError(f"input {value.name} has shape {array.shape}, the graph expects {value!r}")
         arrays[value.id] = array
     for value in graph.constants:
         assert value.constant is not None
@@ -63,16 +65,15 @@ def run_graph(
     return [to_border(arrays[value.id], value.dtype) for value in graph.outputs]
 
 
-def _bind_sizes(value: Value, array: np.ndarray, bound: dict[str, int]) -> None:
-    for dim, size in zip(value.shape, array.shape):
+def bind_sizes(shape: Shape, sizes: Sequence[int], bound: dict[str, int]) -> None:
+    """Add the declared dynamic dimensions that are the size of an axis on their own to ``bound``."""
+    for dim, size in zip(shape, sizes):
         if isinstance(dim, ix.Index):
             names = ix.variables(dim)
             declared = declared_dimension(next(iter(names))) if len(names) == 1 else None
             below = ix.atoms(dim)[0].below
             if declared is not None and dim == dimension(declared.name, *dim.bounds, declared.step, below):
                 bound.setdefault(next(iter(names)), size // declared.step)
-    if shape_of(value, bound) != array.shape:
-        raise InternalError(f"input {value.name} has shape {array.shape}, the graph expects {value!r}")
 
 
 def run_node(node: Node, operands: Sequence[np.ndarray | None], sizes: Sizes) -> list[np.ndarray]:

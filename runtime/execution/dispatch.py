@@ -180,7 +180,8 @@ class Binder:
                     f"which has {buffer.size}"
                 )
             if not (isinstance(item.size, int) and isinstance(item.offset, int)):
-                if base + offset == 0 and is_whole(item.buffer) and buffer.size <= limit:
+                starts = isinstance(item.offset, int) and base + offset == 0  # for all values of the symbols
+                if starts and is_whole(item.buffer) and buffer.size <= limit:
                     size = buffer.size
                 else:
                     is_shared = False

@@ -83,6 +83,13 @@ def windows() -> Model:
     return made(nodes, {"x": floats(301, 64)}, w=floats(64, 80))
 
 
+def declared_windows() -> Model:
+    """That model for any number of rows, its dimension ``n``."""
+    model, feeds = windows()
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    return model, feeds
+
+
 #: Stages that a value beyond 16 KiB goes through: a condition is computed from it, and both sides read it
 STAGED_WINDOWS = """
 <ir_version: 8, opset_import: ["" : 18]>

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,10 +12,13 @@ import pytest
 from onnx import helper
 
 from shaderloom.runtime.execution.requirements import requirements
+from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.errors import DeviceLimitError
+from shaderloom.runtime.plan.plan import Plan
 
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import floats, limited, made
+from ...support.kernels import make_model
+from ...support.large_weights import Model, floats, limited, made
 from ...support.running import compile_for, run_plan
 
 node = helper.make_node
@@ -98,3 +103,97 @@ def test_windows_begin_where_a_binding_may(device):
     model, feeds = CASES["arithmetic"]()
     plan = compile_for(model, feeds, coarse)
     assert all(span.offset % 1024 == 0 for call in plan.calls for span in call.ranges)
+
+
+def declared(
+    *nodes: onnx.NodeProto, dims: dict[str, Sequence[Any]], dtype: str = "float32", **constants: np.ndarray
+) -> Callable[[int], Model]:
+    """A model of inputs with the named dimensions in ``dims``, and for a size feeds: ``m`` is a half of ``n``."""
+
+    def build(size: int) -> Model:
+        shapes = {name: [{"n": size, "m": size // 2}.get(dim, dim) for dim in shape] for name, shape in dims.items()}
+        feeds = {name: floats(*shape, dtype=dtype) for name, shape in shapes.items()}
+        return make_model(nodes, feeds, ["y"], dims=dims, constants=constants), feeds
+
+    return build
+
+
+#: Models of inputs with declared sizes, the largest of ``n``, and the rows of a window
+DECLARED = {
+    "rows": (declared(node("Mul", ["x", "x"], ["p"]), node("Sin", ["p"], ["y"]), dims={"x": ("n", 64)}), 400, 64),
+    "odd rows": (declared(node("Exp", ["x"], ["y"]), dims={"x": ("n", 17)}), 1401, 192),
+    "columns": (declared(node("Exp", ["x"], ["y"]), dims={"x": (300, "n")}), 60, 30),
+    "rows and columns": (declared(node("Exp", ["x"], ["y"]), dims={"x": ("n", "m")}), 100, 64),
+    "batch of one": (declared(node("Neg", ["x"], ["y"]), dims={"x": (1, 1, "n", 33)}), 400, 64),
+    "sum of columns": (declared(node("ReduceSum", ["x", "a"], ["y"]), dims={"x": ("n", 17)}, a=AXIS - 1), 700, 192),
+    "softmax": (declared(node("Softmax", ["x"], ["y"], axis=1), dims={"x": ("n", 64)}), 400, 64),
+    "two softmax": (
+        declared(node("Softmax", ["x"], ["p"], axis=1), node("Softmax", ["p"], ["y"], axis=0), dims={"x": ("n", 64)}),
+        400, 64),
+    "reshaped": (
+        declared(node("Exp", ["x"], ["e"]), node("Reshape", ["e", "s"], ["y"]), dims={"x": ("n", 4, 16)},
+                 s=np.array([-1, 16])), 400, 64),
+    "product": (
+        declared(node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"]), dims={"x": ("n", 32)},
+                 w=floats(32, 100), b=floats(100)), 300, 32),
+    "product of terms": (
+        declared(node("MatMul", ["x", "z"], ["y"]), dims={"x": (5, "n"), "z": ("n", 33)}), 400, 64),
+    "block": (
+        declared(node("LayerNormalization", ["x", "g", "g"], ["p"]), node("MatMul", ["p", "w"], ["q"]),
+                 node("Gelu", ["q"], ["r"]), node("Add", ["r", "x"], ["y"]), dims={"x": (1, "n", 64)},
+                 w=floats(64, 64), g=floats(64)), 300, 64),
+    "halves": (declared(node("Exp", ["x"], ["y"]), dims={"x": ("n", 33)}, dtype="float16"), 700, 128),
+    "bytes": (
+        declared(node("Cast", ["x"], ["y"], to=onnx.TensorProto.INT8), dims={"x": ("n", 48)}), 501, 64),
+}  # fmt: skip
+QUICK = frozenset({"rows", "columns", "sum of columns", "product"})
+
+
+def spans(plan: Plan, size: int) -> list[tuple[int, int]]:
+    """Offset and bytes of what calls with work to do bind of inputs and outputs; ``m`` is a half of ``n``."""
+    sizes = {symbol.name: size if symbol.name == "n" else size // 2 for symbol in plan.symbols}
+    busy = [call for call in plan.calls if all(evaluate(count, sizes) for count in call.grid)]
+    ranges = [each for call in busy for each in call.ranges if each.buffer.startswith(("input:", "output:"))]
+    return [(evaluate(each.offset, sizes), evaluate(each.size, sizes)) for each in ranges]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in DECLARED]
+)
+def test_the_largest_declared_size_decides_the_windows(each_device, name: str):
+    """Sizes grow and shrink, to none, so that windows are full, partly full and empty in turns."""
+    build, high, rows = DECLARED[name]
+    model, _ = build(high)
+    least = 0 if name != "rows and columns" else 2
+    dynamic = {symbol: (least // (1 + (symbol == "m")), high // (1 + (symbol == "m"))) for symbol in "nm"}
+    sizes = [rows + 9, rows - 1, high, least, rows, rows + 1, 2 * rows, 2 * rows + 1, least + 1, high - 1, rows + 9]
+    feeds = [build(size)[1] for size in (min(size, high) for size in sizes)]
+    used = {dim: dynamic[dim] for port in model.graph.input for dim in dims_of(port)}
+    plan = compile_for(model, feeds[0], limited(each_device.profile, LIMIT, 1 << 17), dynamic=used)
+    bound = [span for size in sizes for span in spans(plan, min(size, high))]
+    assert max(size for _, size in bound) <= LIMIT
+    assert all(offset % 256 == 0 for offset, _ in bound)
+    assert any(size > LIMIT for _, size in spans(compile_for(model, feeds[0], dynamic=used), high))
+    for fed, (found,) in zip(feeds, run_plan(each_device, plan, model, feeds), strict=True):
+        (expected,) = reference(model, fed)
+        assert found.shape == expected.shape
+        assert not found.size or relative_error(found, expected) <= (2e-3 if name == "halves" else 2e-5)
+
+
+def dims_of(port: onnx.ValueInfoProto) -> list[str]:
+    """The named dimensions of an input."""
+    return [dim.dim_param for dim in port.type.tensor_type.shape.dim if dim.dim_param]
+
+
+def test_attention_keeps_caches_of_declared_size_whole(device):
+    """Scores of windows would be stored; a cache of most runs fits a binding."""
+    dims = {"q": (1, 8, 1, 64), "k": (1, 8, 64, "n"), "v": (1, 8, "n", 64)}
+    build = declared(
+        node("MatMul", ["q", "k"], ["s"]), node("Softmax", ["s"], ["p"]), node("MatMul", ["p", "v"], ["y"]), dims=dims
+    )
+    model, feeds = build(20)
+    plans = [
+        compile_for(model, feeds, limited(device.profile, limit, 1 << 20), dynamic={"n": (1, 200)})
+        for limit in (1 << 17, 1 << 20)
+    ]
+    assert len(plans[0].calls) == len(plans[1].calls) == 1

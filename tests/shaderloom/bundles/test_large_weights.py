@@ -19,7 +19,7 @@ from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 
 from ...support.command_line import run_command
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import floats, made, node, packed, staged_windows, tied, windows
+from ...support.large_weights import declared_windows, floats, made, node, packed, staged_windows, tied, windows
 from ...support.patience import PATIENCE
 from ...support.programs import parse
 
@@ -54,6 +54,28 @@ def test_a_bundle_binds_windows_of_inputs_and_outputs(each_device, tmp_path):
             assert relative_error(found, reference(model, feeds)[0]) <= 2e-5
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_windows_of_declared_sizes(each_device, tmp_path, precision):
+    """A window has 64 rows of the input, and fewer of the output; those of one bundle serve all numbers of rows."""
+    model, feeds = declared_windows()
+    manifest = compile_bundle(
+        model,
+        tmp_path / "b",
+        dynamic={"n": (0, 301)},
+        limits={**LIMITS, "maxBufferSize": 1 << 17},
+        precision=precision,
+        sample_inputs=feeds if precision == "float16" else None,
+    )
+    assert manifest.limits["max-storage-buffer-binding-size"] <= LIMIT
+    with shaderloom.load_bundle(tmp_path / "b", device=each_device) as session:
+        for rows in (3, 64, 301, 65, 0, 48, 49, 300):
+            fed = {"x": feeds["x"][:rows]}
+            (found,) = session.run(None, fed)
+            (expected,) = reference(model, fed)
+            assert found.shape == expected.shape
+            assert not rows or relative_error(found, expected) <= (2e-5 if precision == "float32" else 2e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_stages_hand_on_what_is_bound_in_windows(each_device, tmp_path, precision):
@@ -82,18 +104,20 @@ def test_windows_of_halves_are_measured(device, tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("g (float[n, 64] x) => (float[n, 64] y) { y = Exp(x) }", r"'input:x' in kernel .* of 102,400; .* have 16,384"),
-        ("""g (float[n, 64] x) => (float[n, 64] y) { p = Softmax<axis = 1>(x)  y = Softmax<axis = 0>(p) }""",
-         r"tensor 'p'.* takes 102,400 bytes; .* is 16,384"),
+        ("g (float[n, 64] x) => (float[n, 64] y) { first = Constant<value_int = 0>()  y = CumSum(x, first) }",
+         r"'input:x' in kernel .* of 102,400; .* have 16,384"),
+        ("""g (float[n, 64] x) => (float[n, 64] y) { first = Constant<value_int = 0>()  p = CumSum(x, first)
+            y = Softmax<axis = 1>(p) }""", r"tensor 'p'.* takes 102,400 bytes; .* is 16,384"),
+        ("g (float[n, 63, 3] x) => (float[n, 63, 3] y) { y = Exp(x) }",
+         r"'input:x' in kernel .* of 302,400; .* have 16,384"),
     ],
-    ids=["input", "activation"],
+    ids=["input", "activation", "beyond a buffer"],
 )  # fmt: skip
 def test_sizes_whose_largest_is_beyond_a_binding_are_refused(tmp_path, text, told):
     with pytest.raises(shaderloom.LimitError, match=rf"{told}.*smaller shapes, or for devices that allow more"):
         compile_bundle(
             parse(text),
             tmp_path / "b",
-            shapes=[{"x": (9, 64)}],
             dynamic={"n": (1, 400)},
             limits={**LIMITS, "maxBufferSize": 1 << 17},
         )
