@@ -28,7 +28,7 @@ from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
-from .large_ports import exceeds
+from .large_ports import exceeds, is_fixed
 from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Keys of a cache for each query from which most of them are taken for spare capacity
@@ -147,6 +147,9 @@ def _check(target: Target, match: Match, facts: GraphFacts) -> str | None:
         return "there are more heads than a dispatch has workgroups in a dimension"
     if exceeds(match["softmax"].scores, target) and not _has_product(match["softmax"].scores):
         return "the scores are in memory, and larger than a binding"
+    values = root.operand(1)
+    if is_fixed(values) and ix.number(values.elements) * _element_bytes(values) > target.largest_tensor:
+        return "the values are larger than a binding"
     *heads, queries, keys = (ix.bounds(extent)[1] for extent in match["shape"])
     if _attended(match["softmax"].scores, match["shape"]) is not None and keys >= SPARE_KEYS * queries:
         return None  # most of the keys are spare capacity: separate kernels compute all of them

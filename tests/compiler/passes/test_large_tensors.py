@@ -10,6 +10,7 @@ from onnx import helper
 
 from shaderloom.compiler.remarks import Remark
 from shaderloom.runtime.execution.requirements import requirements
+from shaderloom.runtime.plan.device_profile import WEB
 from shaderloom.runtime.plan.errors import DeviceLimitError
 from shaderloom.runtime.plan.plan import Plan
 
@@ -198,6 +199,28 @@ def test_half_precision_reads_the_constants_in_parts(device):
     assert largest(plan) <= 1 << 15
     (found,) = run_plan(device, plan, model, feeds)
     assert relative_error(found, reference(model, feeds)[0]) <= 2e-3
+
+
+@pytest.mark.parametrize("kind", ["floats", "halves", "codes", "heads"])
+def test_a_softmax_before_a_product_with_a_large_constant(device, kind: str):
+    """GPUs compute both in one kernel, which loads all rows of the constant."""
+    dtype = "float16" if kind == "halves" else "float32"
+    heads = (4,) if kind == "heads" else ()
+    nodes = [node("Softmax", ["x"], ["p"], axis=-1), node("MatMul", ["p", "w"], ["y"])]
+    constants = {"w": floats(*heads, 803, 40, dtype=dtype)}
+    if kind == "codes":
+        nodes.insert(0, node("DequantizeLinear", ["q", "s"], ["w"], axis=1))
+        constants = {"q": bytes_of(1803, 40, dtype="int8"), "s": floats(40)}
+    rows = 1803 if kind == "codes" else 803
+    model, feeds = made(nodes, {"x": floats(*heads, 3, rows, dtype=dtype)}, **constants)
+    limit = 1 << (17 if heads else 15)
+    whole = compile_for(model, feeds, WEB)
+    assert {"Softmax", "MatMul"} <= {origin.split()[0] for origin in whole.calls[0].origins}
+    assert largest(whole) > limit
+    plan = compile_for(model, feeds, limited(WEB, limit, 1 << 20))
+    assert largest(plan) <= limit
+    (found,) = run_plan(device, plan, model, feeds)
+    assert relative_error(found, reference(model, feeds)[0]) <= (2e-3 if kind == "halves" else 2e-5)
 
 
 def test_products_of_parts_do_not_join_beyond_a_binding(device):
