@@ -34,6 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev pytorch", description="Run PyTorch's models, and write their page.")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="LIBRARY/NAME; all without one")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time; times are taken by one (1)")
+    parser.add_argument("--missing", action="store_true", help="those alone that have no times of this device yet")
     parser.add_argument("--no-times", action="store_true", help="compare alone")
     parser.add_argument("--here", action="store_true", help="run on this interpreter")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results (bench/results)")
@@ -49,9 +50,11 @@ def main() -> int:
     facts = json.loads(_output([python, "-m", "tests.pytorch_zoo.facts"]))
     store = arguments.results / f"pytorch-{facts.pop('file')}.json"
     rows: dict[str, Any] = {row["model"]: row for row in _stored(store)}
+    names = arguments.models or list(MODELS)
+    if arguments.missing:
+        names = [name for name in names if not isinstance(rows.get(name, {}).get("times"), dict)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as threads:
         lock = None if arguments.no_times else Path(folder) / "timing"
-        names = arguments.models or list(MODELS)
         for done in as_completed([threads.submit(run, python, name, lock) for name in names]):
             row = done.result()
             print(f"{row['model']}: {'right' if is_right(row) else json.dumps(row)[:1000]}", flush=True)

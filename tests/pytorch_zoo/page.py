@@ -69,7 +69,7 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(
         [
             f"## {latest['device']}\n",
-            f"{latest['libraries']}; {latest['date']}, with a load of {latest['load']} on {latest['cores']} cores.",
+            *_runs(rows),
             f"{_what_was_timed(runtimes)}\n",
             f"**{right} of {len(rows)} models are right, {whole} of {len(rows)} run wholly on the device.**\n",
             f"| {' | '.join(headings)} |",
@@ -81,6 +81,18 @@ def section(rows: Sequence[Mapping[str, Any]]) -> str:
             "",
         ]
     )
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return for each run of models its libraries, its day and the load of the machine."""
+    lines = []
+    runs = [(row["libraries"], row["date"], row["cores"]) for row in rows]
+    for libraries, date, cores in dict.fromkeys(runs):
+        loads = [row["load"] for row, run in zip(rows, runs) if run == (libraries, date, cores)]
+        load = " to ".join(f"{value:g}" for value in sorted({min(loads), max(loads)}))
+        count = f" ({len(loads)} of {len(rows)} models)" if len(loads) < len(rows) else ""
+        lines.append(f"{libraries}; {date}, with a load of {load} on {cores} cores{count}.")
+    return lines
 
 
 def _what_was_timed(runtimes: Sequence[str]) -> str:

@@ -47,5 +47,10 @@ def test_a_section_says_how_many_are_right_and_why_others_are_not():
     assert MODELS[1] in text.partition("Not run: ")[2]
 
 
+def test_a_section_has_the_libraries_of_each_run():
+    text = page.section([{**ROW, **FACTS}, {**ROW, **FACTS, "libraries": "torch 2", "load": 2.5}])
+    assert "\ntorch 1; 2026-01-01, with a load of 1 on 2 cores (1 of 2 models).\ntorch 2; 2026-01-01" in text
+
+
 def test_the_page_is_what_the_results_give():
     assert page.PAGE.read_text(encoding="utf-8") == page.text()
