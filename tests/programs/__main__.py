@@ -1,6 +1,6 @@
 """``./dev programs``: run every program, or those that are named, and write ``docs/guide/programs.md``.
 
-Results are kept in ``build/programs/results.json``, so the page also has those that were not run this time.
+Results are kept in bench/results, so the page also has those that were not run this time.
 """
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from shaderloom.runtime.device.opening import open_device
 
-from .page import PAGE, write
-from .running import FOLDER, NotInstalled, Result, programs, run
-
-STORE = FOLDER / "results.json"
+from .page import PAGE, STORE, stored, write
+from .running import NotInstalled, Result, programs, run
 
 
 def main() -> int:
@@ -32,7 +31,8 @@ def main() -> int:
     unknown = set(names) - {program.name for program in every}
     if unknown:
         parser.error(f"there is no program {', '.join(sorted(unknown))}: see tests/programs/programs.toml")
-    results = _read()
+    results = stored()
+    device = open_device(None).name
     faults = 0
     for program in every:
         if names and program.name not in names:
@@ -43,20 +43,12 @@ def main() -> int:
             result = Result(program.name, f"not installed: {error}")
         print(f"{program.name}: {result.fault or 'the same'}", flush=True)
         faults += bool(result.fault)
-        results[program.name] = result
-        STORE.parent.mkdir(parents=True, exist_ok=True)
-        STORE.write_text(json.dumps([asdict(each) for each in results.values()]), encoding="utf-8")
-    PAGE.write_text(write(every, results, open_device(None).name, str(datetime.date.today())), encoding="utf-8")
+        today, load = str(datetime.date.today()), round(os.getloadavg()[1], 1)
+        results[program.name] = replace(result, device=device, cores=os.cpu_count() or 1, date=today, load=load)
+        rows = [asdict(results[each.name]) for each in every if each.name in results]
+        STORE.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    PAGE.write_text(write(every, results), encoding="utf-8")
     return 1 if faults else 0
-
-
-def _read() -> dict[str, Result]:
-    if not STORE.is_file():
-        return {}
-    rows = json.loads(STORE.read_text(encoding="utf-8"))
-    return {
-        row["program"]: Result(**{**row, "theirs": tuple(row["theirs"]), "ours": tuple(row["ours"])}) for row in rows
-    }
 
 
 if __name__ == "__main__":

@@ -49,6 +49,11 @@ class Result:
     ours: tuple[float, float] = (0.0, 0.0)
     #: nodes that the device left to the cpu, over all sessions
     on_cpu: int = 0
+    device: str = ""
+    cores: int = 0
+    date: str = ""
+    #: of the machine while the program ran; None where it was not recorded
+    load: float | None = None
 
 
 def programs() -> list[Program]:
