@@ -98,9 +98,12 @@ app.add_typer(cache.app, name="cache")
 def main() -> None:
     """Run the command line program."""
     notes: list[str] = []
+    said: set[str] = set()
 
     def show(message: Warning | str, *_: Any) -> None:
-        (notes.append if isinstance(message, SoftwareAdapterWarning) else _print_warning)(str(message))
+        if str(message) not in said:  # a command may open a model twice
+            said.add(str(message))
+            (notes.append if isinstance(message, SoftwareAdapterWarning) else _print_warning)(str(message))
 
     warnings.showwarning = show  # type: ignore[assignment]  # its other parameters are not needed
     status: Any = 0

@@ -34,7 +34,7 @@ class CommandGroup(TyperGroup):
         try:
             status = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except UsageError as error:
-            _refuse(error)
+            _refuse(error, self._named(sys.argv[1:] if args is None else args))
         except OSError as error:  # of a text of the parser's own, which no command guards
             echo(f"error: {refused_by_system(error)}", err=True)
             status = 1
@@ -44,14 +44,25 @@ class CommandGroup(TyperGroup):
             echo("error: interrupted", err=True)
         sys.exit(status if isinstance(status, int) else 0)
 
+    def _named(self, args: Sequence[str]) -> str:
+        """Return the command that a wrong command line names, of which the parser does not always tell."""
+        path, group = ["shaderloom"], self
+        for word in args:
+            if word in group.commands:
+                path.append(word)
+                group = group.commands[word]  # type: ignore[assignment]
+                if not hasattr(group, "commands"):
+                    break
+        return " ".join(path)
 
-def _refuse(error: Any) -> NoReturn:
+
+def _refuse(error: Any, named: str) -> NoReturn:
     message = error.format_message().strip()
     if "\n" in message:  # no command at all: the help
         echo(message, err=True)
     elif message:  # else the parser has printed the help
         context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "shaderloom"
+        path = named if context is None else context.command_path
         reason = message[:1].lower() + message[1:].rstrip(".").replace("Value error, ", "")
         echo(f"error: usage: {reason} [{path} --help]", err=True)
     sys.exit(error.exit_code)
