@@ -22,6 +22,7 @@ _SPOKEN = {
     "pass max_new_tokens": "pass --max-new-tokens",
     "trust is for bundles": "--trust is for bundles",
     "leave file out": "leave out --file",
+    "or leave prompt_lookup_num_tokens at 0": "or leave out --prompt-lookup",
     "leave prompt_lookup_num_tokens at 0": "leave out --prompt-lookup",
     "session.placement() lists them": "shaderloom inspect MODEL --show placement lists them",
     DECLARED: "--input gives the values of an input, --shape its shape",

@@ -124,11 +124,16 @@ class GenerationOptions(OptionGroup):
     ] = False
     file: FileOption = None
     max_length: MaxLengthOption = None
+    drafts: Annotated[
+        bool, typer.Option("--drafts", help="Add the plan that verifies drafts: generate --prompt-lookup takes it.")
+    ] = False
 
     def check(self, others: Mapping[str, Any]) -> None:
         """Raise :class:`InputError` for an option without ``--generate``, or one of ``others`` with it."""
-        if not self.generate and (self.file is not None or self.max_length is not None):
-            raise InputError("--file and --max-length are for bundles that generate text", hint="add --generate")
+        if not self.generate and (self.file is not None or self.max_length is not None or self.drafts):
+            raise InputError(
+                "--file, --max-length and --drafts are for bundles that generate text", hint="add --generate"
+            )
         unfit = [name for name, value in others.items() if value]
         if self.generate and unfit:
             raise InputError(f"{unfit[0]} is not for bundles that generate text", hint=f"leave out {unfit[0]}")
@@ -213,7 +218,8 @@ def _compiled(
     if generation.generate:
         from ..generate.bundling import compile_generator
 
-        return compile_generator(model, path, max_length=generation.max_length, file=generation.file, **arguments)
+        own = {"max_length": generation.max_length, "file": generation.file, "drafts": generation.drafts}
+        return compile_generator(model, path, **own, **arguments)
     from ..bundles.compile import compile_bundle
 
     names = {"--shape": "shapes", "--dynamic": "dynamic", "--range": "ranges", "--input": "sample_inputs"}

@@ -71,6 +71,14 @@ class DecoderForm:
         inputs = {port.name for port in read_header(self._file, options={}).inputs}
         return "left" if inputs >= {MASK, POSITIONS} else ""
 
+    def check_drafts(self) -> None:
+        """Raise :class:`UnsupportedError` if no run says which rows of logits it wants."""
+        if not self.has_row:
+            raise UnsupportedError(
+                "the model computes the logits of one row alone, so that no draft is verified",
+                hint="leave prompt_lookup_num_tokens at 0, or export the model without prune_lm_head",
+            )
+
     def runs(self) -> list[DecoderRun]:
         """Return the runs of a conversation."""
         return [
@@ -78,11 +86,14 @@ class DecoderForm:
             for tokens in CHUNKS
         ]
 
-    def shapes(self, tokens: int) -> dict[str, tuple[int, ...]]:
-        """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows."""
+    def shapes(self, tokens: int, wanted: int = 1) -> dict[str, tuple[int, ...]]:
+        """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows.
+
+        ``wanted`` is the number of rows of logits.
+        """
         rows = ROWS if self.in_place else min(ROWS, self.longest_past)
         caches = {name: (batch, heads, rows, size) for name, (batch, heads, size, _) in self.layout.items()}
-        return {**caches, **self.small_shapes(tokens)}
+        return {**caches, **self.small_shapes(tokens, wanted)}
 
     def small_shapes(self, tokens: int, wanted: int = 1) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs besides caches, all int64; ``wanted`` is the number of rows of logits."""

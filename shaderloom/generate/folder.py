@@ -19,8 +19,9 @@ GENAI = "genai_config.json"
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
-#: What a bundle has besides for generation: the settings among its assets, and the model that chooses a token
-GENERATION, CHOICE = "generation.json", "choice"
+#: What a bundle has besides for generation: the settings among its assets, the model that chooses a token, and the one
+#: that chooses those of a draft's rows, if the bundle verifies drafts
+GENERATION, CHOICE, DRAFT_CHOICE = "generation.json", "choice", "draft-choice"
 #: Special tokens that templates name
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 #: Parts of a model besides a decoder, in the words of onnxruntime-genai
@@ -70,6 +71,8 @@ class ModelFolder:
     is_bundle: bool = False
     #: whether the bundle's shaders run without bounds checks
     is_trusted: bool = False
+    #: whether it was compiled for drafts, too
+    has_drafts: bool = False
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], file: str | None = None, *, trust: bool = False) -> ModelFolder:
@@ -137,7 +140,7 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
                 f"the bundle '{path}' has no {GENERATION}", hint="shaderloom compile FOLDER -o NAME --generate"
             )
         settings = Settings.of(GENERATION, bundle.asset(GENERATION, SETTINGS_BYTES))
-        template = None
+        has_drafts, template = DRAFT_CHOICE in bundle.models, None
         if bundle.has_asset(TEMPLATE):
             template = as_text(TEMPLATE, bundle.asset(TEMPLATE, SETTINGS_BYTES))
     context, special = settings.integer("context"), settings.section("special")
@@ -156,6 +159,7 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
         size=settings.integer("size") or 0,
         is_bundle=True,
         is_trusted=trust,
+        has_drafts=has_drafts,
     )
 
 

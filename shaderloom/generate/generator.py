@@ -197,7 +197,7 @@ class Generator:
             last tokens where the text had them before; tokens and draws are those of single runs.
 
         Raises :class:`InputError` if prompt and answer are longer than :attr:`max_length`, and
-        :class:`UnsupportedError` for drafts with a bundle, an encoder, or a model of one row of logits.
+        :class:`UnsupportedError` for drafts with an encoder, a model of one row of logits, or a bundle without them.
         """
         ids, encoded = self._decoder_prompt(prompt, encoder_inputs)
         options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
@@ -274,14 +274,19 @@ class Generator:
         """Return the tokens of a draft; raise an error if there can be none of so many."""
         if not isinstance(tokens, int) or not 0 <= tokens < VERIFIED:
             raise InputError(f"prompt_lookup_num_tokens is from 0 to {VERIFIED - 1}, not {tokens!r}")
-        if tokens and not self._plain_decoder().form.has_row:
-            raise UnsupportedError(
-                "the model computes the logits of one row alone, so that no draft is verified",
-                hint="leave prompt_lookup_num_tokens at 0, or export the model without prune_lm_head",
-            )
+        if tokens:
+            decoder, folder = self._shared.decoder, self._shared.folder
+            if isinstance(decoder, EncodedDecoder):
+                reason = "the model has an encoder, so that no draft is verified"
+                raise UnsupportedError(reason, hint="leave prompt_lookup_num_tokens at 0")
+            decoder.form.check_drafts()
+            if folder.is_bundle and not folder.has_drafts:
+                reason = "the bundle has no plan that verifies drafts"
+                raise UnsupportedError(reason, hint="compile it with --drafts, or leave prompt_lookup_num_tokens at 0")
         return tokens
 
     def _plain_decoder(self) -> CachedDecoder:
+        """Return the decoder of a batch; raise :class:`UnsupportedError` for one that takes one text at a time."""
         decoder = self._shared.decoder
         if isinstance(decoder, EncodedDecoder):
             raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
@@ -299,10 +304,14 @@ class Generator:
         json_schema: str | Mapping[str, Any] | None = None,
         regex: str | None = None,
         grammar: str | None = None,
+        prompt_lookup_num_tokens: int = 0,
         for_thread: bool = False,
         **sampling: Any,
     ) -> TextTask:
         """Return what to generate behind ``ids``; ``for_thread`` says that a scheduler's thread does it."""
+        if prompt_lookup_num_tokens:
+            reason = "drafts are verified for one text at a time"
+            raise UnsupportedError(reason, hint="leave prompt_lookup_num_tokens at 0, or call generate for each text")
         shared, words, constraint = self._shared, None, None
         chosen, stops = Sampling(**sampling), StopTexts(stop)
         count = self._checked_count(ids, max_new_tokens)

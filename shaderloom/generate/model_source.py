@@ -10,7 +10,7 @@ from ..bundles.plans import model_header
 from ..bundles.session import load_bundle
 from ..runtime.bundle.reader import Bundle
 from ..session.session import InferenceSession
-from .folder import CHOICE, ModelFolder
+from .folder import CHOICE, DRAFT_CHOICE, ModelFolder
 
 if TYPE_CHECKING:
     from ..model.compiled import Progress
@@ -53,11 +53,15 @@ def open_decoder(
 
 
 def open_choice(folder: ModelFolder, logits: Tensor, cache: Any) -> InferenceSession:
-    """Open the model that chooses a token by ``logits``, on their device."""
+    """Open the model that chooses tokens by ``logits`` [batch, 1, vocabulary], on their device.
+
+    Of a bundle ``batch`` is 1, or the rows of a draft.
+    """
+    batch, _, vocabulary = logits.shape
     if folder.is_bundle:
-        return load_bundle(folder.path, device=logits.device, model=CHOICE, trust=folder.is_trusted)
+        name = CHOICE if batch == 1 else DRAFT_CHOICE
+        return load_bundle(folder.path, device=logits.device, model=name, trust=folder.is_trusted)
     from .choice_model import build_choice
 
-    batch, _, vocabulary = logits.shape
     model = build_choice(vocabulary, logits.element_type, batch)
     return InferenceSession(model, device=logits.device, cache=cache, dynamic="off")

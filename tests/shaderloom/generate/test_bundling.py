@@ -24,6 +24,7 @@ from shaderloom.runtime.plan.errors import BundleError, InputError, ModelError, 
 from ...support.bundles import change_manifest, copy_bundle, seal
 from ...support.patience import PATIENCE
 from ...support.tiny_gguf import END, TinyGguf
+from .test_genai_decoders import written
 from .test_generator import drawn, greedy, until_end
 from .test_growing import drawn as growing_prompt
 from .test_growing import reference as growing_reference
@@ -112,6 +113,30 @@ def test_trust_is_that_of_all_models_of_a_bundle(
         Generator(folder, device=device, trust=True)
     with pytest.raises(InputError, match="one decoder"):
         Generator(bundle, device=device, file="model.onnx")
+
+
+def test_drafts_are_verified_by_bundles_that_were_compiled_for_them(
+    bundled: Generator, generator: Generator, folder: Path, tmp_path: Path, device: Any
+):
+    ids, drafted = drawn(10, 4) * 2, {"prompt_lookup_num_tokens": 6, "repetition_penalty": 0.5}
+    with pytest.raises(UnsupportedError, match=r"no plan that verifies drafts.*--drafts"):
+        bundled.generate(ids, **drafted)
+    compile_generator(folder, tmp_path / "b", max_length=200, drafts=True, target="web-software")
+    generator.rewind()
+    wanted = generator.generate(ids, max_new_tokens=24, repetition_penalty=0.5, stream=False).tokens
+    with Bundle(tmp_path / "b") as opened:
+        assert opened.models == ["choice", "draft-choice"]
+    with Generator(tmp_path / "b", device=device) as verifying:
+        for options in ({"repetition_penalty": 0.5}, drafted):
+            verifying.rewind()
+            answer = verifying.generate(ids, max_new_tokens=24, stream=False, **options)
+            assert answer.tokens == wanted
+        assert answer.statistics.accepted_tokens > 4
+
+
+def test_drafts_of_a_model_with_one_row_of_logits_are_no_part_of_a_bundle(tmp_path: Path):
+    with pytest.raises(UnsupportedError, match="one row alone"):
+        compile_generator(written(tmp_path, -1, True), tmp_path / "b", drafts=True)
 
 
 @pytest.mark.slow

@@ -128,6 +128,12 @@ def test_what_verifies_no_drafts(generator: Generator, whisper: Path, tmp_path: 
     for wrong in (-1, 16, "8", 1.5):
         with pytest.raises(InputError, match="from 0 to 15"):
             generator.generate([5], prompt_lookup_num_tokens=wrong)  # type: ignore[arg-type]  # what is tested
+    for refused in (
+        lambda: generator.generate_batch([[5], [6]], prompt_lookup_num_tokens=4),
+        lambda: generator.request([5], print, prompt_lookup_num_tokens=4),
+    ):
+        with pytest.raises(UnsupportedError, match="one text at a time"):
+            refused()
     with (
         Generator(whisper, device=device, cache=False) as speaker,
         pytest.raises(UnsupportedError, match="has an encoder"),
