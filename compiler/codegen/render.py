@@ -67,6 +67,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     With ``numbers`` the text reads its sizes from fields of ``problem``, which is declared nowhere yet
     (:mod:`.sharing`).
     """
+    spec = replace(spec, hooks=tuple(each for hook in spec.hooks for each in _functions_of(hook)))
     functions = Functions(numbers=numbers, by_bits=spec.by_bits)
     aligned = _aligned_loads(spec)
     wide = _vector_operands(spec, aligned)
@@ -122,6 +123,20 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
             wgsl = hide(wgsl, "symbols", "sizes", [symbol_field(name) for name in spec.symbols])
     features = tuple(name for name in spec.features if name != LONG_WORDS or paired)
     return _kernel(spec, wgsl, bindings, features)
+
+
+def _functions_of(hook: Hook) -> tuple[Hook, ...]:
+    """Return the hook, or where it reads first the one that returns what is stored, and the one that stores it."""
+    if not hook.reads_first:
+        return (hook,)
+    (store,) = hook.stores
+    dtype = store.value.dtype
+    registers = (("value", wgsl_type(dtype, hook.lanes)),)
+    stored = replace(store, value=ex.register("value", dtype))
+    return (
+        replace(hook, name="result", result=store.value, stores=()),
+        replace(hook, registers=registers, stores=(stored,)),
+    )
 
 
 def _kernel(spec: KernelSpec, wgsl: str, bindings: tuple[Binding, ...], features: tuple[str, ...]) -> Kernel:

@@ -47,6 +47,9 @@ class Hook:
     types (accumulators).  With ``lanes`` = 4 the expressions use the variable ``lane`` for four neighbours: the result
     is a ``vec4`` and registers of a ``vec4`` type differ by lane.  It returns ``result``, or performs ``stores``.
 
+    With ``reads_first`` there are two functions for one store: ``result`` returns what is stored, and the hook's own
+    stores that, so that a thread reads for all of its results before it stores the first.
+
     A ``held`` result waits in registers for a while.  If it is four neighbours of a packed operand as they are, the
     function returns their words, and the template unpacks them when it needs them.
     """
@@ -58,6 +61,7 @@ class Hook:
     result: Expr | None = None
     stores: tuple[Store, ...] = ()
     held: bool = False
+    reads_first: bool = False
 
 
 @record

@@ -184,6 +184,20 @@ class ProductHooks:
     def store(self) -> Hook:
         return Hook("store", ("batch", "m", "n"), LANES, self.registers, None, self.stores)
 
+    def results_first(self) -> str:
+        """Return the type of what is stored, if results may take over the memory of a tensor that they read, and all of
+        a vector is stored; else "".
+
+        A thread with many results then reads for all of them before it stores the first: a load behind a store to the
+        same tensor would wait for it.
+        """
+        store, *others = self.stores
+        own = (store.dtype, store.position)
+        reads_own = any((load.payload.dtype, load.payload.position) == own for load in ex.loads(store.value))
+        if others or store.condition is not None or store.value.dtype not in VECTOR_TYPES or not reads_own:
+            return ""
+        return f"vec4<{WGSL_TYPES[store.value.dtype]}>"
+
     @property
     def further_loads(self) -> list[Hook]:
         """Loads besides those of the factors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...codegen.spec import Hook
@@ -72,7 +73,7 @@ def _draft(
     return Draft(
         template,
         tile,
-        [*(loads or (hooks.load_a, hooks.load_b)), *hooks.further_loads, hooks.store()],
+        [*(loads or (hooks.load_a, hooks.load_b)), *hooks.further_loads, fields.pop("store", hooks.store())],
         dims={"m": product.m, "vectors": hooks.vectors, "steps": hooks.steps, **fields.pop("dims", {})},
         grid=(*grid, product.batch),
         rounds=hooks.rounds(tile),
@@ -114,12 +115,14 @@ def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
 
 def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
     product = hooks.product
+    result_type = hooks.results_first()
     return _draft(
         hooks,
         "gemm_shared",
         tile,
         (ix.ceildiv(product.n, tile.block_n), ix.ceildiv(product.m, tile.block_m)),
         *hooks.shared_loads,
+        store=replace(hooks.store(), reads_first=bool(result_type)),
         dims={"k": product.k, **hooks.shared_dims},
         threads=tile.threads,
         workgroup_bytes=hooks.workgroup_bytes(tile),
@@ -128,6 +131,8 @@ def _shared(hooks: ProductHooks, tile: gemm_tiles.SharedTile) -> Draft:
             "whole_steps": divides(tile.block_k, product.k),
             "whole_columns": divides(tile.block_n, product.n),
             "unroll": hooks.written_out(tile),
+            "results_first": bool(result_type),
+            "result_type": result_type or hooks.type,
             **hooks.shared_parameters(tile),
         },
     )

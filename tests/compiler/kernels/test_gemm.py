@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from unittest import mock
 
@@ -15,6 +16,7 @@ from shaderloom.compiler.tuning.depthwise_tiles import DepthwiseTile
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ...support.kernels import make_model, run_kernels
+from ...support.running import compile_for, run_plan
 
 SIZES = (1, 3, 7, 17, 63, 65, 130)
 
@@ -203,6 +205,41 @@ def test_tiles_have_no_more_workgroups_than_the_device_allows(size):
 @pytest.mark.parametrize("terms", [36, 35])
 def test_parts_of_a_shared_tile_exchange_their_sums(device, terms):
     check_shared_tile(device, gemm_tiles.SharedTile(16, 64, 32, 4, 1, 2, 4), terms, 4)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("columns", [132, 133])
+def test_results_are_read_for_before_any_is_stored(device, parts, columns):
+    """A sum with what the result takes over the memory of: a load behind a store of the same tensor would wait."""
+    x, w, bias = random(70, 36), random(36, columns), random(columns)
+    z = random(70, columns)
+    nodes = [
+        helper.make_node("Exp", ["z"], ["residual"]),
+        helper.make_node("ReduceMax", ["residual"], ["most"], keepdims=0),
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["biased"]),
+        helper.make_node("Add", ["biased", "residual"], ["sum"]),
+        helper.make_node("Softmax", ["sum"], ["y"], axis=1),
+    ]
+    feeds = {"x": x, "z": z}
+    model = make_model(nodes, feeds, ["y", "most"], constants={"w": w, "bias": bias})
+    tile = (
+        gemm_tiles.SharedTile(16, 64, 32, 4, 1, 2, 4) if parts == 2 else gemm_tiles.SharedTile(32, 32, 16, 4, 1, 1, 4)
+    )
+    with mock.patch.object(gemm_tiles, "ranked", return_value=[tile]):
+        plan = compile_for(model, feeds, replace(device.profile, kind="discrete"))
+    (kernel,) = (kernel for kernel in plan.kernels if kernel.template == "gemm_shared")
+    if columns == 132:  # all of each vector is stored
+        assert "read_write" in next(line for line in kernel.wgsl.splitlines() if " y:" in line)
+        assert re.search(r"fn result\([^}]* y\[", kernel.wgsl)
+        assert kernel.wgsl.rindex(" = result(") < kernel.wgsl.index("\n  put(")
+    else:
+        assert "result(" not in kernel.wgsl
+    found, most = run_plan(device, plan, model, feeds)
+    total = x.astype(np.float64) @ w + bias + np.exp(z.astype(np.float64))
+    power = np.exp(total - total.max(1, keepdims=True))
+    check(found, power / power.sum(1, keepdims=True))
+    check(most, np.exp(z.max()))
 
 
 @pytest.mark.slow
