@@ -94,11 +94,10 @@ class WorkgroupCosts:
     """Costs where the threads of a workgroup share tiles in its memory."""
 
     multiprocessors: int
-    #: (block_m, block_n, block_k, rows, columns, parts, padding) of a tile (:class:`~..tuning.gemm_tiles.SharedTile`)
-    #: -> microseconds of ``steps`` steps along k, for each number in ``sharing``
-    tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
-    #: the same of products of words of four bytes; the first number is what a kernel takes besides its steps
-    byte_tiles: Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]
+    #: What is multiplied ("floats", "words" of four bytes, "scaled words")
+    #: -> (block_m, block_n, block_k, rows, columns, parts, padding) of a :class:`~..tuning.gemm_tiles.SharedTile`
+    #: -> microseconds of a kernel besides its steps along k, then those of ``steps`` steps for each in ``sharing``
+    tiles: Mapping[str, Mapping[tuple[int, int, int, int, int, int, int], tuple[float, ...]]]
     sharing: tuple[int, ...]  #: workgroups on every multiprocessor for which ``tiles`` has times, ascending
     steps: int
     written_out: int  #: steps along k that one trip of the loop over a tile has

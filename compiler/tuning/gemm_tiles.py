@@ -161,17 +161,20 @@ class ElementTile:
 
 @record
 class Problem:
-    """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix, of words of four bytes or of floats.
+    """``batch`` products of an ``m`` by ``k`` with a ``k`` by ``n`` matrix.
 
-    Sizes of dynamic dimensions are their upper bounds; ``is_range`` says whether there are any.
+    ``factors`` are those of :class:`~..target.WorkgroupCosts`: "floats", or words of four bytes, "words" where products
+    are exact and "scaled words" where groups of terms have scales.  Sizes of dynamic dimensions are their upper
+    bounds; ``is_range`` says whether there are any, and ``few`` is half of ``m`` where that is one (0: it is not).
     """
 
     m: int
     n: int
     k: int
     batch: int = 1
-    words: bool = False
+    factors: str = "floats"
     is_range: bool = False
+    few: int = 0
 
     def repaid_runs(self, target: Target) -> int:
         """Return the runs that repay the compilation of a kernel."""
@@ -246,28 +249,28 @@ def _subgroup_tiles(problem: Problem, subgroup: int, most: int) -> Iterator[Subg
 
 
 @cache
-def shared_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
+def shared_tiles(costs: WorkgroupCosts, factors: str = "floats") -> Mapping[SharedTile, tuple[float, ...]]:
     """Return the tiles with measured times, mapped to those times."""
-    return {SharedTile(*sizes): times for sizes, times in costs.tiles.items()}
-
-
-@cache
-def byte_tiles(costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
-    """Return the tiles of words of bytes, mapped to the time of start and end and those of the steps."""
-    return {SharedTile(*sizes): times for sizes, times in costs.byte_tiles.items()}
-
-
-def _tiles_of(problem: Problem, costs: WorkgroupCosts) -> Mapping[SharedTile, tuple[float, ...]]:
-    return byte_tiles(costs) if problem.words else shared_tiles(costs)
+    return {SharedTile(*sizes): times for sizes, times in costs.tiles[factors].items()}
 
 
 def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
     """Return the microseconds of a product, which are those of the multiprocessor with the most workgroups."""
     workgroups = problem.workgroups(tile)
     steps = (ceil(problem.k / tile.block_k) + 1) * tile.block_k  # the first tiles are waited for
-    times = _tiles_of(problem, costs)[tile]
-    start, times = (times[0], times[1:]) if problem.words else (0.0, times)
+    start, *times = shared_tiles(costs, problem.factors)[tile]
     return start + _sharing_time(times, costs.sharing, ceil(workgroups / costs.multiprocessors)) * steps / costs.steps
+
+
+def _range_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
+    """Return the microseconds of a product; where its rows are a range, the mean of those for all and for few of them.
+
+    Both are for as many rows in all.  The best tile for all may leave half of the multiprocessors idle for few.
+    """
+    cost = _shared_cost(problem, tile, costs)
+    if not problem.few:
+        return cost
+    return (cost + problem.m / problem.few * _shared_cost(replace(problem, m=problem.few), tile, costs)) / 2
 
 
 def _sharing_time(times: Sequence[float], measured: Sequence[int], sharing: int) -> float:
@@ -306,12 +309,12 @@ def _workgroup_tiles(problem: Problem, target: Target, costs: WorkgroupCosts) ->
     if problem.m <= 8:
         return split_tiles(problem, target)
     fitting = _fitting_tiles(problem, target, costs)
-    return [*sorted(fitting, key=lambda tile: _shared_cost(problem, tile, costs))] or [RegisterTile(4, 1, 8, 8)]
+    return [*sorted(fitting, key=lambda tile: _range_cost(problem, tile, costs))] or [RegisterTile(4, 1, 8, 8)]
 
 
 def _fitting_tiles(problem: Problem, target: Target, costs: WorkgroupCosts) -> list[SharedTile]:
     memory = target.limit("max-compute-workgroup-storage-size")
-    return [tile for tile in _tiles_of(problem, costs) if tile.workgroup_bytes <= memory]
+    return [tile for tile in shared_tiles(costs, problem.factors) if tile.workgroup_bytes <= memory]
 
 
 def split_tiles(problem: Problem, target: Target) -> list[Tile]:
@@ -401,7 +404,7 @@ def score(problem: Problem, tile: Tile, target: Target) -> float | None:
     """
     costs = target.costs
     if isinstance(costs, WorkgroupCosts):
-        if not isinstance(tile, SharedTile) or tile not in _tiles_of(problem, costs):
+        if not isinstance(tile, SharedTile) or tile not in shared_tiles(costs, problem.factors):
             return None
-        return _shared_cost(problem, tile, costs)
+        return _range_cost(problem, tile, costs)
     return _thread_cost(problem, tile, target, costs) if isinstance(tile, (RegisterTile, SubgroupTile)) else None

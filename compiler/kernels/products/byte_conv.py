@@ -57,7 +57,7 @@ def product_of(context: GroupContext) -> Product:
         return left, read(weight, (ix.floordiv(channel, LANES), k, ix.modulo(channel, LANES)))
 
     channels, outputs, window = words.shape[-1], attributes.columns, window_of(attributes)
-    return replace(window_product(context, attributes.kernel, channels, outputs, factors, window), words=True)
+    return replace(window_product(context, attributes.kernel, channels, outputs, factors, window), factors="words")
 
 
 class ByteConvolution(ConvolutionFamily):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ....runtime.plan.dtypes import FLOAT16
 from ...codegen.spec import Hook
 from ...ir.coordinates import Sizes
 from ...ir.graph import Node, Value
@@ -52,8 +53,8 @@ def product_of(context: GroupContext) -> Product:
         *outer, n = coordinates
         return read(left, (*outer, k)), read(right, (ix.floordiv(n, LANES), k, ix.modulo(n, LANES)))
 
-    exact = not node.attributes.group
-    return Product(1, ix.product(list(rows)), node.attributes.columns, left.shape[-1], output, factors, words=exact)
+    size = 1, ix.product(list(rows)), node.attributes.columns, left.shape[-1]
+    return Product(*size, output, factors, factors="scaled words" if node.attributes.group else "words")
 
 
 def _byte(word: Expr, place: Dim) -> Expr:
@@ -191,13 +192,13 @@ class ScaledHooks(WordHooks):
         return super().workgroup_bytes(tile) + 4 * tile.block_k // self.fold(tile) * (tile.block_m + tile.block_n)
 
     def written_out(self, tile: SharedTile) -> int:
-        steps = super().written_out(tile)
-        return steps if steps == tile.block_k else self.fold(tile)
+        return self.fold(tile)  # a text twice as long takes as long or longer (NVIDIA H200)
 
     def shared_parameters(self, tile: SharedTile) -> dict[str, Any]:
         codes = WORD_BITS // self.bits // WORD_BYTES
         unit = self.weight.unit // WORD_BYTES
         scaled = {"fold": self.fold(tile), "group": self.group, "unit": unit, "zero": self.weight.zero}
+        scaled["short_scales"] = self.weight.scale.dtype is FLOAT16  # 11 bits, so that twice as many are exact in f32
         return {**super().shared_parameters(tile), "has_scale": True, "codes": codes, **scaled}
 
     @property

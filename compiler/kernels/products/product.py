@@ -55,7 +55,7 @@ class Product:
     output: Callable[[Dim, Dim, Dim], tuple[Dim, ...]]
     terms: Callable[[Sequence[Dim], Dim], tuple[Expr, Expr]]
     window: str = "none"  #: of a convolution: kernel, strides and dilations, as part of the problem's key
-    words: bool = False  #: whether factors are words of four bytes
+    factors: str = "floats"  #: what is multiplied, of :class:`~...target.WorkgroupCosts`
     clipped: tuple[int, ...] = ()  #: axes of the result along which ``output`` may be out of range: nothing is stored
 
     @property
@@ -76,7 +76,8 @@ class Product:
         sizes = self.m, self.n, self.k, self.batch
         m, n, k, batch = (ix.bounds(size)[1] for size in sizes)
         is_range = not all(isinstance(size, int) for size in sizes)
-        return gemm_tiles.Problem(m, n, k, batch, self.words, is_range)
+        few = 0 if isinstance(self.m, int) else max(ix.bounds(self.m)[0], m // 2)
+        return gemm_tiles.Problem(m, n, k, batch, self.factors, is_range, few)
 
 
 def divides(divisor: int, size: Dim) -> bool:

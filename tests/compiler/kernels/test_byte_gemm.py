@@ -206,10 +206,25 @@ def test_blocks(device, shape, columns, block, bits, zeros):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_scales_of_few_bits(device, dtype):
+    """Halves take one operation less for each sum, with the same result."""
+    case = coarse(nbits((33, 1024), 516, zeros="uint8", dtype=dtype))
+    case.model.graph.node.append(helper.make_node("Cast", ["rough"], ["y"], to=TensorProto.FLOAT))
+    case.model.graph.node[0].output[0] = "rough"
+    case.model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    plan = compile_for(case.model, {"x": case.x}, rounded(device))
+    (kernel,) = (found for found in plan.kernels if "dot_bytes" in found.wgsl)
+    assert ("* -12582912.0" in kernel.wgsl) == (dtype == "float16")
+    check_blocks(device, case, 32, plan)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("zeros", [None, "uint8"])
 def test_tiles_of_blocks(device, zeros):
     case = coarse(nbits((65, 288), 132, zeros=zeros))
-    for tile in gemm_tiles.ranked(Problem(64, 64, 64), target_of(rounded(device)))[bool(zeros) :: 3]:
+    problem = Problem(64, 64, 64, factors="scaled words")
+    for tile in gemm_tiles.ranked(problem, target_of(rounded(device)))[bool(zeros) :: 2]:
         with mock.patch.object(gemm_tiles, "ranked", return_value=[tile]):
             check_blocks(device, case, 32, compile_for(case.model, {"x": case.x}, rounded(device)))
 

@@ -98,10 +98,11 @@ def test_the_numbers_of_a_family_are_complete(family: Target) -> None:
     assert min(family.busy_workgroups, family.busy_workgroup_threads, family.narrow_recurrent_units) > 0
     if isinstance(costs, WorkgroupCosts):
         assert list(costs.sharing) == sorted(set(costs.sharing))
-        for tile, times in gemm_tiles.shared_tiles(costs).items():  # each is legal
-            assert len(times) == len(costs.sharing) and min(times) > 0, tile
-        fitting = WEB.limit("max-compute-workgroup-storage-size")
-        assert any(tile.workgroup_bytes <= fitting for tile in gemm_tiles.shared_tiles(costs))
+        for factors in ("floats", "words", "scaled words"):
+            for tile, (start, *times) in gemm_tiles.shared_tiles(costs, factors).items():  # each is legal
+                assert start >= 0 and len(times) == len(costs.sharing) and min(times) > 0, tile
+            fitting = WEB.limit("max-compute-workgroup-storage-size")
+            assert any(tile.workgroup_bytes <= fitting for tile in gemm_tiles.shared_tiles(costs, factors))
     else:
         assert costs.cores > 0 and family.repaid_runs > 0
         for record in (costs.register, costs.broadcast, costs.depthwise, costs.winograd):
@@ -124,6 +125,10 @@ def test_what_the_measured_targets_choose() -> None:
     nvidia = _target("NVIDIA")
     assert gemm_tiles.ranked(product, nvidia)[0] == gemm_tiles.SharedTile(32, 64, 32, 8, 1, 2, 4)
     assert gemm_tiles.ranked(product, nvidia) == gemm_tiles.ranked(product, WEB_TARGET)
+    blocks = gemm_tiles.Problem(1024, 3072, 512, factors="scaled words")
+    assert gemm_tiles.ranked(blocks, nvidia)[0] == gemm_tiles.SharedTile(64, 128, 16, 8, 2, 1, 4)
+    half = replace(blocks, is_range=True, few=512)  # of which the larger tile would leave a third of the time idle
+    assert gemm_tiles.ranked(half, nvidia)[0] == gemm_tiles.SharedTile(64, 64, 16, 4, 2, 1, 4)
     deep = gemm_tiles.Problem(49, 512, 4608)
     assert [gemm_tiles.split_parts(deep, 512, each) for each in (lavapipe, nvidia)] == [1, 8]
     layer = WinogradProblem(1, 56, 56, 64, 64)
