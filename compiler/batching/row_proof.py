@@ -43,8 +43,8 @@ def prove_rows(
     ``shapes`` are those of the inputs, ``inputs`` the axis of rows of each input that has rows; the others are shared
     by all rows.  ``outputs`` are those that are asked for, None: all.
 
-    Raises :class:`UnsupportedError` with every node that mixes rows, as far as other such nodes do not hide it, and the
-    errors of :func:`specialise` for a model that is not one graph for all numbers of rows.
+    Raises :class:`UnsupportedError` with every node that mixes rows, as far as other such nodes do not hide it, and for
+    a model that is not one graph for all numbers of rows.
     """
     rows = batch_dimension(most)
     with paused_collection():
@@ -72,8 +72,10 @@ def _graph(
         graph.remove_dead()
         widen_halves(graph, limits)
         expand(graph, limits)
-    except ix.Undecidable as error:
-        raise ShapeError(f"what is computed depends on the number of rows: {error}", hint=_HINT) from None
+    except (ShapeError, ix.Undecidable) as error:
+        reason, origin = (error.reason, error.origin) if isinstance(error, ShapeError) else (str(error), None)
+        fault = f"what is computed depends on the number of rows: {reason}"
+        raise UnsupportedError(fault, origin=origin, hint=_HINT) from None
     graph.remove_dead()
     graph.sort()
     return graph

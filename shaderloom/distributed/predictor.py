@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -67,7 +68,8 @@ class Predictor:
             gpu, self._unchecked = self._unchecked, None
             check_card(gpu, lambda: self._upload(feeds))
         if self._runner is not None:
-            return self._runner.outputs_of(self._runner.request(feeds))
+            with contextlib.suppress(UnsupportedError):  # of rows of these shapes
+                return self._runner.outputs_of(self._runner.request(feeds))
         count = len(next(iter(feeds.values())))
         rows = [self.session.run(None, {name: a[i : i + 1] for name, a in feeds.items()}) for i in range(count)]
         return [np.concatenate(arrays) for arrays in zip(*rows, strict=True)]

@@ -33,7 +33,8 @@ class Pool:
         by index or part of a name.
     ``batch``
         rows of a batch: items of equal shapes are joined (docs/guide/batching.md).  ``"auto"`` joins up to 32 where the
-        compiler proves that rows are independent, else none; a number raises the proof's error; 1 joins none.
+        compiler proves that rows are independent, and runs other items one by one; with a number the proof's error is
+        raised, or that of an item; 1 joins none.
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``

@@ -94,7 +94,9 @@ def open_answers(job: WorkerJob) -> tuple[InferenceSession, Answers]:
     session = open_session(job.model, device=job.device, **job.options)
     if job.batch > 1:
         try:
-            return session, _JoinedAnswers(RowRunner(session.as_rows(), job.batch), job.batch)
+            runner = RowRunner(session.as_rows(), job.batch)
+            alone = None if job.is_asked else _SingleAnswers(session)
+            return session, _JoinedAnswers(runner, job.batch, alone)
         except UnsupportedError:
             if job.is_asked:
                 raise
@@ -108,9 +110,10 @@ class _SingleAnswers:
         self._session = session
 
     def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
-        return [(number, self._run(feeds)) for number, feeds in chunk]
+        return [(number, self.run(feeds)) for number, feeds in chunk]
 
-    def _run(self, feeds: Mapping[str, Any]) -> Any:
+    def run(self, feeds: Mapping[str, Any]) -> Any:
+        """Return the outputs of one item, or its error."""
         try:
             return self._session.run(None, feeds)
         except Exception as error:
@@ -132,10 +135,10 @@ class _Batch:
 
 
 class _JoinedAnswers:
-    """Joins the items of a chunk that have equal shapes."""
+    """Joins the items of a chunk that have equal shapes.  ``alone`` runs those that cannot be joined, None: none."""
 
-    def __init__(self, runner: RowRunner, most: int) -> None:
-        self._runner, self._most = runner, most
+    def __init__(self, runner: RowRunner, most: int, alone: _SingleAnswers | None) -> None:
+        self._runner, self._most, self._alone = runner, most, alone
 
     def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
         outcomes: dict[int, Any] = {}
@@ -144,7 +147,7 @@ class _JoinedAnswers:
             try:
                 request = self._runner.request(feeds)
             except Exception as error:
-                outcomes[number] = portable(error)
+                outcomes[number] = portable(error) if self._alone is None else self._alone.run(feeds)
                 continue
             line = batches[request.key]
             if not line or line[-1].rows + request.rows > self._most:

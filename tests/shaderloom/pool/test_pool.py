@@ -32,6 +32,12 @@ tiny (float[batch, k] x) => (float[batch, k] y) { e = Exp(x) last = Constant<val
 """
 MIXING = '<ir_version: 8, opset_import: ["" : 18]> m (float[n, 4] x) => (float[n, 4] y) { y = Softmax<axis = 0>(x) }'
 
+FOURS = """
+<ir_version: 8, opset_import: ["" : 18]>
+fours (float[batch, n] x) => (float[batch, n] y) { four = Constant<value_ints = [-1, 4]>() f = Reshape(x, four)
+    p = Softmax<axis = 1>(f) s = Shape(x) y = Reshape(p, s) }
+"""
+
 pytestmark = pytest.mark.slow
 
 
@@ -189,6 +195,23 @@ def test_what_cannot_be_joined_runs_alone_unless_a_batch_is_asked_for(devices):
         np.testing.assert_allclose(result.sum(0), 1, rtol=1e-5)
     with pytest.raises(UnsupportedError, match="mixes the rows"):
         shaderloom.Pool(model, devices[:1], batch=8)
+
+
+def test_items_that_cannot_be_joined_run_alone_beside_others(devices):
+    """Rows of 6 are divided into fours across their ends; rows of 8 are not."""
+    items = [{"x": np.random.default_rng(rows).standard_normal((rows, size), dtype=np.float32)}
+             for rows, size in ((1, 8), (2, 6), (0, 8), (1, 8), (3, 7), (3, 12))]  # fmt: skip
+    with shaderloom.Pool(onnx.parser.parse_model(FOURS), devices[:1]) as pool:
+        results = list(pool.map(items, on_error="return"))
+        assert isinstance(results.pop(4), shaderloom.ShaderloomError)  # 21 elements are no fours
+    del items[4]
+    for (result,), feeds in zip(results, items, strict=True):
+        e = np.exp(feeds["x"].astype(np.float64)).reshape(-1, 4)
+        np.testing.assert_allclose(result, (e / e.sum(-1, keepdims=True)).reshape(feeds["x"].shape), rtol=1e-5)
+    with shaderloom.Pool(onnx.parser.parse_model(FOURS), devices[:1], batch=8) as pool:
+        refused = pool.submit(items[1]).exception(PATIENCE)
+    assert isinstance(refused, UnsupportedError)
+    assert refused.origin.op == "Reshape"
 
 
 def test_the_host_is_a_device(model):
