@@ -12,11 +12,13 @@ compiles never loads the compiler.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
 
+TYPE_CHECKING = False  # to import typing takes ten times as long as this module: too long without an answer to Ctrl-C
 if TYPE_CHECKING:
+    from typing import Any
+
     from .api.async_run import AsyncRun
     from .api.binding import IOBinding, OrtValue
     from .api.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions

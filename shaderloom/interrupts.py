@@ -1,15 +1,18 @@
 """What Ctrl-C does to the command line program: a line and a status, from the first import to the end of the process.
 
-Imports what Python itself has loaded: it is there before anything that takes time.
+Imports little: it is there before anything that takes time.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as in the package: typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
 
 #: Exit status after Ctrl-C, as of every program that a signal ends
 INTERRUPTED = 130

@@ -93,6 +93,20 @@ def test_an_interrupt_is_a_line_and_a_status(device, monkeypatch, interrupts, mo
     assert (status, err) == (130, "error: interrupted\n")
 
 
+def test_little_is_imported_before_interrupts_are_answered():
+    """What comes before is Python's own, which answers by a traceback."""
+    script = "import sys; before = set(sys.modules); import shaderloom.interrupts; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "shaderloom.interrupts" in done.stdout.split()
+    assert not {"typing", "re", "inspect", "pathlib", "shaderloom.runtime"} & set(done.stdout.split())
+
+
 def test_an_interrupt_after_all_is_done_changes_nothing(interrupts):
     process = _started("-c", _HELD, "shaderloom", "last", "--version")
     version, held = process.stdout.readline(), process.stdout.readline()
