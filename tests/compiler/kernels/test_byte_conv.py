@@ -11,7 +11,6 @@ from unittest import mock
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -19,6 +18,7 @@ from shaderloom.compiler.target import target_of
 from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem
 
+from ...support.comparison import reference
 from ...support.running import compile_for, run_plan
 from .test_byte_gemm import RANGES, labels, without_instruction
 from .test_packed_gemm import model_of
@@ -188,7 +188,7 @@ def check(device, model: onnx.ModelProto, x: np.ndarray, kind: str = "discrete")
     """The plan, whose results are onnxruntime's within a step of 8 bits, few of them another number."""
     plan = compile_for(model, {"x": x}, replace(device.profile, kind=kind))
     (actual,) = run_plan(device, plan, model, {"x": x})
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    (expected,) = reference(model, {"x": x}, optimised=True)
     difference = np.abs(actual.astype(int) - expected.astype(int))
     assert difference.max() <= 1 and (difference > 0).mean() < 0.01
     return plan
@@ -274,5 +274,5 @@ def test_zero_points_of_a_run(device, zero):
     plan = compile_for(model, {"x": x}, replace(device.profile, kind="discrete"))
     assert "ByteConvolution" in labels(plan)
     (actual,) = run_plan(device, plan, model, {"x": x})
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    (expected,) = reference(model, {"x": x}, optimised=True)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6 * np.abs(expected).max())

@@ -6,7 +6,6 @@ from dataclasses import replace
 from unittest import mock
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -16,6 +15,7 @@ from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem, SharedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
+from ...support.comparison import reference
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 from .test_packed_gemm import Case, model_of, nbits, rounded
@@ -158,7 +158,7 @@ def test_quantised_products_of_onnxruntime(device, columns):
     model = model_of(
         [helper.make_node("QLinearMatMul", ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ["y"])], x, constants
     )
-    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    (expected,) = reference(model, {"x": x}, optimised=True)
     for kind in ("cpu", "discrete"):
         plan = compile_for(model, {"x": x}, replace(device.profile, kind=kind))
         assert ("ByteMatMul" in labels(plan)) == (kind == "discrete")
@@ -286,8 +286,7 @@ def test_blocks_as_onnxruntime_rounds_them(device):
     """Accuracy level 4 of the CPU: the same rounding, but for numbers half way between two."""
     case = coarse(nbits((40, 512), 64))
     case.model.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
-    options = onnxruntime.SessionOptions()
-    (expected,) = onnxruntime.InferenceSession(case.model.SerializeToString(), options).run(None, {"x": case.x})
+    (expected,) = reference(case.model, {"x": case.x}, optimised=True)
     plan = compile_for(case.model, {"x": case.x}, rounded(device))
     (found,) = run_plan(device, plan, case.model, {"x": case.x})
     largest = np.abs(case.expected).max()

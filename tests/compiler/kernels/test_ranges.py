@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 
 from shaderloom.compiler.ops.internal.ranges import partial_range, quantized_words, range_parameters
 
+from ...support.comparison import reference
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 
@@ -32,7 +32,7 @@ def test_parameters_and_numbers(each_device, shape):
     model = make_model([QUANTISE], feeds, ["q", "scale", "zero"])
     plan = compile_for(model, feeds, each_device.profile)
     assert ("partial_range" in {kernel.template for kernel in plan.kernels}) == (feeds["x"].size > 8192)
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    expected = reference(model, feeds, optimised=True)
     for found, wanted in zip(run_plan(each_device, plan, model, feeds), expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
@@ -48,7 +48,7 @@ def test_ranges_include_zero(device, low, high, size):
     if np.isnan(low):
         assert np.isnan(scale)
         return
-    _, wanted, wanted_zero = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    _, wanted, wanted_zero = reference(model, feeds, optimised=True)
     np.testing.assert_allclose(scale, wanted, rtol=1e-6)
     assert zero == wanted_zero
 
@@ -103,17 +103,16 @@ def test_ranges_of_dynamic_shapes(device, kind):
     several = [{"x": numbers(rows, 52)} for rows in (3, 400)] + [{"x": np.zeros((0, 52), np.float32)}]
     model = make_model(nodes, several[0], ["y"], dims={"x": ["n", 52]}, constants=weights)
     plan = compile_for(model, several[0], replace(device.profile, kind=kind), dynamic={"n": (0, 500)})
-    session = onnxruntime.InferenceSession(model.SerializeToString())
     for feeds, (found,) in zip(several, run_plan(device, plan, model, several), strict=True):
         assert found.shape == (len(feeds["x"]), 16)
         if len(found):
-            (wanted,) = session.run(None, feeds)
+            (wanted,) = reference(model, feeds, optimised=True)
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
 def check(device, nodes, x, weights, outputs, templates):
     model = make_model(nodes, {"x": x}, outputs, constants=weights)
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    expected = reference(model, {"x": x}, optimised=True)
     for kind in ("cpu", "discrete"):
         plan = compile_for(model, {"x": x}, replace(device.profile, kind=kind))
         if kind == "discrete":

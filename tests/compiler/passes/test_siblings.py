@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -56,7 +55,7 @@ def quantised_heads(vector: bool):
     constants, outputs = {"z": np.array(0, np.int8)}, []
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "zero"])]
     for number, columns in enumerate((16, 8, 8)):
-        constants[f"w{number}"] = rng.integers(-127, 128, (60, columns)).astype(np.int8)
+        constants[f"w{number}"] = rng.integers(-64, 65, (60, columns)).astype(np.int8)  # onnxruntime may saturate more
         constants[f"s{number}"] = rng.uniform(0.01, 0.02, (columns,) if vector else ()).astype(np.float32)
         constants[f"b{number}"] = weights(columns)
         constants[f"h{number}"] = np.array([0, 0, 4, columns // 4])
@@ -76,7 +75,7 @@ def quantised_heads(vector: bool):
 @pytest.mark.parametrize("vector", [False, True])
 def test_integer_products_of_one_activation_join(device, vector):
     model, feeds = quantised_heads(vector)
-    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)
+    expected = reference(model, feeds)
     for kind in ("cpu", "discrete"):
         plan = compile_for(model, feeds, replace(device.profile, kind=kind))
         assert sum("MatMul" in call.label for call in plan.calls) == 1
@@ -118,7 +117,7 @@ def test_heads_join(device, rows: int, bias: bool):
     model, feeds = heads(rows, bias=bias, batch=2)
     assert products(model, feeds) == 1
     assert products(model, feeds, disabled_passes=("siblings",)) == 3
-    expected = reference(model.SerializeToString(), feeds)
+    expected = reference(model, feeds)
     for found, wanted in zip(run_model(device, model, feeds), expected, strict=True):
         assert relative_error(found, wanted) <= 1e-5
 
@@ -129,7 +128,7 @@ def test_gated_units_join(device, rows: int):
     model, feeds = gated(rows)
     assert products(model, feeds) == 2
     assert len(compile_for(model, feeds, WEB).calls) == (2 if rows <= 4 else 3)
-    (expected,) = reference(model.SerializeToString(), feeds)
+    (expected,) = reference(model, feeds)
     (found,) = run_model(device, model, feeds)
     assert relative_error(found, expected) <= 1e-5
 
@@ -200,7 +199,7 @@ def narrow_heads(kind: str, rows: int = 3):
 def test_narrow_weights_join_and_stay_narrow(device, kind: str):
     model, feeds = narrow_heads(kind)
     assert products(model, feeds) == 1
-    expected = reference(model.SerializeToString(), feeds)
+    expected = reference(model, feeds)
     for found, wanted in zip(run_model(device, model, feeds), expected, strict=True):
         assert relative_error(found, wanted) <= 1e-5
     narrow = 400 * 160 * (2 if kind == "Cast" else 1)
