@@ -7,6 +7,7 @@ where its own result is.  Views that can be inverted (``store_map``) only change
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -184,7 +185,10 @@ def coordinates_in(partition: Partition, region: Region, user: Node, producer: N
 
 
 def _binds(partition: Partition, region: Region, user: Node) -> bool:
-    """Return whether a kernel can bind all outside tensors that the region reads if it also computes ``user``."""
+    """Return whether a kernel can bind all outside tensors that the region reads if it also computes ``user``.
+
+    Views, and single numbers that maps compute, are inlined: several may be of one tensor.
+    """
     own = [value.producer for value in (*region.coordinates, user.outputs[0]) if value.producer is not None]
     if region.scores:
         own += region.scores.nodes
@@ -195,7 +199,25 @@ def _binds(partition: Partition, region: Region, user: Node) -> bool:
         for operand in node.inputs
         if operand is not None and operand not in computed and not is_literal(operand)
     }
-    return len(outside) + 1 <= partition.max_operands
+    return min(len(outside), len(_sources(partition, outside))) + 1 <= partition.max_operands
+
+
+def _sources(partition: Partition, values: Iterable[Value]) -> set[Value]:
+    """Return the tensors that views and single numbers among ``values`` are made of, and the other values."""
+    sources: set[Value] = set()
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        node = value.producer
+        if node is None or value in partition.constant or value in partition.outputs:
+            sources.add(value)
+            continue
+        definition = partition.operators.of(node)
+        if definition.is_view or (definition.is_map and value.elements == 1):
+            waiting += (operand for operand in definition.data_inputs(node) if not is_literal(operand))
+        else:
+            sources.add(value)
+    return sources
 
 
 def _reduces_domain(region: Region, user: Node) -> bool:

@@ -276,6 +276,15 @@ def test_a_chain_of_additions_is_cut_into_few_pieces(anchor: str):
     assert len(plan.calls) <= 8
 
 
+def test_numbers_of_one_tensor_are_one_operand():
+    """A product whose result is multiplied by many numbers that are elements of one tensor."""
+    nodes, constants = [node("MatMul", ["x", "w"], ["t0"])], {"w": weights(6, 6)}
+    for i in range(9):
+        constants[f"i{i}"] = np.array(i)
+        nodes += [node("Gather", ["s", f"i{i}"], [f"s{i}"]), node("Mul", [f"t{i}", f"s{i}"], [f"t{i + 1}"])]
+    assert len(calls(make(nodes, {"x": (4, 6), "s": (9,)}, constants, outputs=["t9"]))) == 1
+
+
 def test_a_long_chain_stays_within_the_size_of_a_shader():
     count = 500
     nodes = [node("Sigmoid" if i % 2 else "Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(count)]
