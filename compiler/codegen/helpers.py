@@ -60,12 +60,13 @@ _DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "tan": ("reduce_angle", "sine"),
     "reduce_angle": ("angle", "far_angle", "isnan"),
     "far_angle": ("angle", "mul_i64", "add_i64", "neg_i64", "not_a_number"),
+    "extend_range": ("range_registers",),
     "asin": ("half_asin", "not_a_number"),
     "acos": ("half_asin", "not_a_number"),
 }
 
 #: Helpers that exist for scalars alone
-_SCALAR = frozenset({"infinity", "not_a_number", "far_angle", "mul_i64", "add_i64", "neg_i64"})
+_SCALAR = frozenset({"range_registers", "infinity", "not_a_number", "far_angle", "mul_i64", "add_i64", "neg_i64"})
 
 
 def with_dependencies(wanted: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

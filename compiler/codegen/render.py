@@ -20,11 +20,13 @@ from ...runtime.plan.plan import Binding, Kernel
 from ...runtime.plan.record import fields_by_name
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
+from ..symbolic.polynomial import Dim
 from .emitter import PAIRED, Emitter, packed_words
 from .functions import HookFunction, with_calls_of
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
 from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec
+from .stored_range import with_stored_range
 from .stores import emit_store, owns_words
 from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
@@ -76,6 +78,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     buffers: dict[object, str] = {operand.name: operand.name for operand in spec.operands}
     symbols = frozenset(spec.symbols)
 
+    ranged = {} if spec.stored_range is None else {spec.operands[-1].name: spec.stored_range.elements}
     hooks: list[HookFunction] = []
     packed: dict[str, tuple[str, str]] = {}
     for hook in spec.hooks:
@@ -85,7 +88,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         )
         held = _held_words(hook, emitter)
         if held is None:
-            hooks.append(_hook_function(hook, emitter, wide))
+            hooks.append(_hook_function(hook, emitter, wide, ranged))
             continue
         kind, helper = held
         packed[hook.name] = kind, functions.declare(helper, "4")
@@ -106,6 +109,8 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         spelled=repr(spec.parameters),
     )
     wgsl = _PLACE_OF_SIZE.sub(lambda place: sizes.index(dims[place[1]]), with_calls_of(body, hooks))
+    if spec.stored_range is not None:
+        wgsl = with_stored_range(wgsl, spec.stored_range.form, spec.threads)
     # The helpers that a kernel needs are known only once everything else is rendered.
     types = {
         operand.name: element_type(operand, operand.name in wide, operand.name in paired, operand.name in words)
@@ -283,7 +288,7 @@ def _parameters(hook: Hook) -> tuple[tuple[str, str], ...]:
     return (*((name, "i32") for name in hook.parameters), *hook.registers)
 
 
-def _hook_function(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> HookFunction:
+def _hook_function(hook: Hook, emitter: Emitter, wide: frozenset[object], ranged: Mapping[str, Dim]) -> HookFunction:
     returns = ""
     if hook.result is not None:
         returns = wgsl_type(hook.result.dtype, hook.lanes)
@@ -291,5 +296,5 @@ def _hook_function(hook: Hook, emitter: Emitter, wide: frozenset[object]) -> Hoo
         assert isinstance(rendered, str), "a hook returns types that have a vec4 form, or one lane"
         emitter.write_return(rendered)
     for store in hook.stores:
-        emit_store(store, hook.lanes, emitter, wide)
+        emit_store(store, hook.lanes, emitter, wide, ranged.get(store.operand))
     return HookFunction(hook.name, _parameters(hook), returns, tuple(emitter.lines))

@@ -7,6 +7,7 @@ through a view.  The template sees their names and parameters only.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from ...runtime.plan.record import record
@@ -64,6 +65,21 @@ class Hook:
     reads_first: bool = False
 
 
+class RangeForm(Enum):
+    """What a part is of which a kernel stores the range: what a workgroup stores, or a thread."""
+
+    WORKGROUP = "workgroup"
+    THREAD = "thread"
+
+
+@record
+class StoredRange:
+    """The kernel stores the range of its result, of ``elements``, by the hook ``store_range``."""
+
+    form: RangeForm
+    elements: Dim
+
+
 @record
 class KernelSpec:
     """Everything that determines a kernel's text; equal specs give equal text."""
@@ -82,3 +98,4 @@ class KernelSpec:
     hides_uniforms: bool = False  #: whether the text hides its sizes from a driver that would inline them
     by_bits: tuple[str, ...] = ()  #: helpers that the driver is better given as integer arithmetic
     iterations: Dim | None = None  #: dispatches one after another, which ``iteration.number`` tells apart
+    stored_range: StoredRange | None = None  #: of the last operand

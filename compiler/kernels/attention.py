@@ -344,6 +344,7 @@ class Attention(KernelFamily):
 
     name = "attention"
     stores_halves = True
+    stores_once = True
 
     def vector_axis(self, anchor: Node) -> int | None:
         return -1

@@ -46,6 +46,7 @@ class AttentionMerge(KernelFamily):
 
     name = "attention_merge"
     stores_halves = True
+    stores_once = True
 
     def vector_axis(self, anchor: Node) -> int | None:
         return -1

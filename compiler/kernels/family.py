@@ -53,6 +53,8 @@ class KernelFamily(ABC):
     stores_packed: ClassVar[bool] = False
     #: Whether half precision may store float32 results as float16 (where :meth:`can_store` holds)
     stores_halves: ClassVar[bool] = False
+    #: Whether the kernel stores each element of its result once, so that it can find their range besides
+    stores_once: ClassVar[bool] = False
     #: Whether the kernel of an attention may compute the family's product as its scores
     gives_scores: ClassVar[bool] = False
     #: Whether results that are computed from positions are positions too, which must stay exact

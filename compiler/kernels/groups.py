@@ -51,10 +51,11 @@ class Group:
     constant: bool  #: depends on constants alone: runs once, when weights are made
     inlined: list[Node] = field(default_factory=list)  #: prologue nodes, in topological order
     reads: list[Value] = field(default_factory=list)  #: materialised values, graph inputs and constants that it loads
-    also: list[Value] = field(default_factory=list)  #: further results: of a map of the same shape and type
+    also: list[Value] = field(default_factory=list)  #: further results: of a map of the same shape and type, or ranges
     #: the nodes of results that begin as inputs: the kernel writes what is new in them and nothing else.  Those of a
     #: region are further results, of which the kernel reads the rest.
     updates: list[Node] = field(default_factory=list)
+    ranges: list[Node] = field(default_factory=list)  #: their results are ranges of what the kernel stores
 
     @property
     def outputs(self) -> list[Value]:
@@ -65,5 +66,5 @@ class Group:
     def nodes(self) -> list[Node]:
         """All nodes that this kernel computes, in topological order."""
         if self.region:
-            return self.inlined + self.updates + self.region.own
+            return self.inlined + self.updates + self.region.own + self.ranges
         return self.inlined + [value.producer for value in self.outputs if value.producer]

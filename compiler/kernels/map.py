@@ -104,6 +104,7 @@ class Map(KernelFamily):
 
     name = "map"
     stores_halves = True
+    stores_once = True
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return compute_map(node, by_position(node, operands), sizes)

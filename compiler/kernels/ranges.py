@@ -1,8 +1,8 @@
 """Ranges of whole tensors, and quantisation by them (:mod:`..ops.internal.ranges`).
 
-A workgroup finds the extremes of a part of the tensor, in the order of memory.  Who needs the range of all of it
-reduces those of the parts: a workgroup that computes scale and zero point, or each of those that quantise, so that no
-call stands between.
+A workgroup finds the range of a part of the tensor, in the order of memory.  Who needs the range of all of it finds
+that of the parts' ends: a workgroup that computes scale and zero point, or each of those that quantise, so that no call
+stands between.  Most kernels find the range of what they store besides (:mod:`..planning.kernel_ranges`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ...runtime.plan.dtypes import UINT8
 from ...runtime.plan.record import record
 from ..codegen.spec import Hook
-from ..ir.coordinates import Sizes
+from ..ir.coordinates import Sizes, shape_of
 from ..ir.graph import Node, Value
 from ..ops.internal.ranges import STEPS, partial_range, quantized_words, range_parameters, words_shape
 from ..ops.onnx.quantize import quantized_integer
@@ -26,33 +26,27 @@ from ..symbolic.polynomial import Dim
 from ..target import Target
 from .context import GroupContext
 from .draft import BuiltKernel, Draft
-from .family import KernelFamily, register_family
+from .family import KernelFamily, Reuse, register_family
 from .geometry import lanes_of, linear_grid, logical_coordinates, unflatten
 from .groups import Region
 from .loop_trips import upper_bound
 
-#: Workgroups that quantise, at the most: each reduces the extremes of all parts
-_MOST_WORKGROUPS = 1024
+#: Bytes of workgroup memory in which threads join their ranges
+RANGE_BYTES = 8
+
+#: Workgroups that quantise, at the most: each finds the range of all parts (three on each multiprocessor of an H200)
+_MOST_WORKGROUPS = 396
 
 
 @record
 class RangeConfig:
-    """``threads`` of a workgroup reduce one range, a power of two."""
+    """``threads`` of a workgroup find one range."""
 
     threads: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.threads <= 256 or self.threads & (self.threads - 1):
-            raise ValueError(f"a range is not reduced by {self.threads} threads")
-
-    @property
-    def levels(self) -> tuple[int, ...]:
-        """Distances at which threads combine their extremes, one after another."""
-        return tuple(1 << level for level in reversed(range(self.threads.bit_length() - 1)))
-
-    @property
-    def workgroup_bytes(self) -> int:
-        return 8 * self.threads
+        if not 1 <= self.threads <= 256:
+            raise ValueError(f"a range is not found by {self.threads} threads")
 
 
 def _configuration(target: Target) -> RangeConfig:
@@ -62,25 +56,20 @@ def _configuration(target: Target) -> RangeConfig:
 def _built(
     context: GroupContext, template: str, hooks: Sequence[Hook], dims: dict[str, Dim], steps: Dim, grid: Dim
 ) -> BuiltKernel:
-    """Build a kernel of ``grid`` workgroups that reduce ranges, whose threads share ``steps`` vectors."""
+    """Build a kernel of ``grid`` workgroups that find ranges, whose threads share ``steps`` vectors."""
     config = _configuration(context.target)
-    combine = ex.binary("max", ex.register("left", "f32"), ex.register("right", "f32"))
-    both = [
-        Hook(f"combine_{lanes}", (), lanes, (("left", kind), ("right", kind)), combine)
-        for lanes, kind in ((1, "f32"), (LANES, "vec4<f32>"))
-    ]
     return context.built(
         Draft(
             template,
             config,
-            [*both, *hooks],
+            hooks,
             dims=dims,
             threads=config.threads,
             grid=linear_grid(grid, 1, context.target),
             rounds=-(-upper_bound(steps) // config.threads),
-            workgroup_bytes=config.workgroup_bytes,
+            workgroup_bytes=RANGE_BYTES,
             flops=ix.product([2 * LANES, grid, steps]),
-            parameters={"levels": config.levels, "steps_of_range": STEPS},
+            parameters={"steps_of_range": STEPS},
         )
     )
 
@@ -91,16 +80,14 @@ def _guarded(context: GroupContext, operand: Value, coordinates: Sequence[Dim], 
     return ex.guard(inside, context.operands.read(operand, tuple(coordinates)), ex.const(0.0, "f32"))
 
 
-def _extremes(context: GroupContext, operand: Value) -> tuple[list[Hook], Dim]:
-    """Return the hooks that load vectors of extremes [2, n], and how many there are."""
-    count = operand.shape[1]
-    vectors = ix.ceildiv(count, LANES)
+def _element(context: GroupContext, operand: Value) -> tuple[Hook, Dim]:
+    """Return the hook that loads vectors of a tensor in the order of its memory, and how many there are."""
+    axes = operand.layout.physical_axes(operand.shape)
+    elements = ix.product([size for _, size in axes])
+    vectors = ix.ceildiv(elements, LANES)
     flat = lanes_of(ix.coordinate("vector", vectors))
-    hooks = [
-        Hook(name, ("vector",), LANES, (), _guarded(context, operand, (row, flat), flat, count))
-        for row, name in enumerate(("tops", "bottoms"))
-    ]
-    return hooks, vectors
+    element = _guarded(context, operand, logical_coordinates(axes, flat), flat, elements)
+    return Hook("element", ("vector",), LANES, (), element), vectors
 
 
 class PartialRange(KernelFamily):
@@ -109,23 +96,16 @@ class PartialRange(KernelFamily):
     name = "partial_range"
 
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
-        return partial_range(operands[0], node.attributes.parts)
+        (ends,) = shape_of(node.output, sizes)
+        return partial_range(operands[0], ends // 2)
 
     def build(self, context: GroupContext) -> BuiltKernel:
         node, parts = context.anchor, context.anchor.attributes.parts
-        value = node.operand(0)
-        axes = value.layout.physical_axes(value.shape)
-        elements = ix.product([size for _, size in axes])
-        vectors = ix.ceildiv(elements, LANES)
+        loads, vectors = _element(context, node.operand(0))
         run = ix.ceildiv(vectors, parts)
-        flat = lanes_of(ix.coordinate("vector", vectors))
-        element = _guarded(context, value, logical_coordinates(axes, flat), flat, elements)
-        place = (ix.coordinate("sign", 2), ix.coordinate("part", parts))
-        stores = context.results.stores(place, ex.register("value", "f32"))
-        hooks = [
-            Hook("element", ("vector",), LANES, (), element),
-            Hook("store", ("sign", "part"), 1, (("value", "f32"),), None, stores),
-        ]
+        place = ix.coordinate("place", ix.multiply(parts, 2))
+        stores = context.results.stores((place,), ex.register("value", "f32"))
+        hooks = [loads, Hook("store_range", ("place",), 1, (("value", "f32"),), None, stores)]
         return _built(context, "partial_range", hooks, {"vectors": vectors, "run": run}, run, parts)
 
 
@@ -139,10 +119,10 @@ class RangeParameters(KernelFamily):
         return np.array([scale.view(np.int32), zero], np.int32)
 
     def build(self, context: GroupContext) -> BuiltKernel:
-        loads, vectors = _extremes(context, context.anchor.operand(0))
+        loads, vectors = _element(context, context.anchor.operand(0))
         stores = context.results.stores((ix.coordinate("place", 2),), ex.register("value", "i32"))
-        hooks = [*loads, Hook("store", ("place",), 1, (("value", "i32"),), None, stores)]
-        return _built(context, "range_parameters", hooks, {"extremes": vectors}, vectors, 1)
+        hooks = [loads, Hook("store", ("place",), 1, (("value", "i32"),), None, stores)]
+        return _built(context, "range_parameters", hooks, {"vectors": vectors}, vectors, 1)
 
 
 class QuantizeWords(KernelFamily):
@@ -154,12 +134,16 @@ class QuantizeWords(KernelFamily):
         value = region.anchor.operand(0)
         return [(value, value.rank - 1)]
 
+    def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
+        """Return MANY for what the range is found of: each workgroup reads all of it."""
+        return Reuse.MANY if operand is user.operand(1) else Reuse.ONCE
+
     def reference(self, node: Node, operands: Sequence[np.ndarray], sizes: Sizes) -> np.ndarray:
         return quantized_words(operands)
 
     def build(self, context: GroupContext) -> BuiltKernel:
         value = context.anchor.operand(0)
-        loads, extremes = _extremes(context, context.anchor.operand(1))
+        loads, vectors = _element(context, context.anchor.operand(1))
         shape = words_shape(value.shape)
         words = ix.product(list(shape))
         *outer, word = unflatten(ix.coordinate("word", words), shape)
@@ -172,14 +156,14 @@ class QuantizeWords(KernelFamily):
         code = ex.select(inside, code, ex.const(128, "i32"))
         stores = context.results.stores((ix.coordinate("place", ix.add(words, 2)),), ex.register("value", "u32"))
         hooks = [
-            *loads,
+            loads,
             Hook("codes", ("word",), LANES, (("scale", "f32"), ("zero", "i32")), code),
             Hook("store", ("place",), 1, (("value", "u32"),), None, stores),
         ]
         threads = _configuration(context.target).threads
         grid = ix.maximum(ix.minimum(ix.ceildiv(words, threads), _MOST_WORKGROUPS), 1)
-        steps = ix.add(extremes, ix.ceildiv(words, grid))
-        return _built(context, "quantize_words", hooks, {"extremes": extremes, "words": words}, steps, grid)
+        steps = ix.add(vectors, ix.ceildiv(words, grid))
+        return _built(context, "quantize_words", hooks, {"vectors": vectors, "words": words}, steps, grid)
 
 
 register_family(PartialRange())

@@ -257,6 +257,7 @@ class Window(KernelFamily):
     name = "window"
     stores_packed = True
     stores_halves = True
+    stores_once = True
 
     def reuse(self, region: Region, user: Node, operand: Value) -> Reuse:
         """Return ``MANY``: windows overlap."""

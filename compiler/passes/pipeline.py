@@ -172,6 +172,11 @@ def _states(lowering: Lowering, compilation: Compilation) -> int:
     return declare_states(lowering.graph, lowering.fusion, compilation)
 
 
+def _ranges(lowering: Lowering, _: Compilation) -> int:
+    """Let kernels find the ranges of what they store."""
+    return lowering.planner.store_ranges()
+
+
 def _in_place(lowering: Lowering, _: Compilation) -> int:
     """Let results take over the memory of operands that die."""
     return lowering.planner.share_in_place()
@@ -286,7 +291,8 @@ PIPELINE = PassManager(
         Pass("storage", _storage, requires=("restore-halves",), after=("layout",), required=True),
         Pass("states", _states, requires=("storage",)),
         Pass("kernels", _kernels, requires=("storage",), after=("layout", "states"), required=True),
-        Pass("in-place", _in_place, requires=("kernels",)),
+        Pass("ranges", _ranges, requires=("kernels",)),
+        Pass("in-place", _in_place, requires=("kernels",), after=("ranges",)),
         Pass("memory", _memory, requires=("kernels",), after=("in-place",), required=True),
         Pass("shaders", _shaders, requires=("memory",), required=True),
         Pass("plan", _plan, requires=("shaders",), required=True),

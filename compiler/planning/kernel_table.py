@@ -61,6 +61,10 @@ class KernelTable:
     def __iter__(self) -> Iterator[GroupKernel]:
         return iter(self._kernels.values())
 
+    def remove(self, output: Value) -> None:
+        """Forget the kernel of the group that computes ``output``."""
+        del self._kernels[output]
+
     def build(self, groups: Iterable[Group]) -> int:
         """Choose the kernel of each group; return the number of groups.
 

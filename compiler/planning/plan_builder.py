@@ -29,12 +29,13 @@ from .kernel_table import KernelTable
 from .liveness import Liveness
 from .ports import computed_outputs, output_ports, whole_ports
 from .sizes import stored_bytes
+from .stored_ranges import store_ranges
 from .weight_transforms import DeviceWeights, Weights
 
 
 class Planner:
-    """Makes the plan of one graph, in the order :meth:`build_kernels`, :meth:`share_in_place` (which may be left out),
-    :meth:`place_values`, :meth:`render_kernels`, :meth:`assemble`.
+    """Makes the plan of one graph, in the order :meth:`build_kernels`, :meth:`store_ranges` and :meth:`share_in_place`
+    (which may be left out), :meth:`place_values`, :meth:`render_kernels`, :meth:`assemble`.
     """
 
     def __init__(self, graph: Graph, fusion: Fusion, symbols: Sequence[Symbol], compilation: Compilation) -> None:
@@ -71,6 +72,13 @@ class Planner:
         Raises the errors of the compiler with the ONNX node at fault.
         """
         return self._kernels.build(self._built)
+
+    def store_ranges(self) -> int:
+        """Let kernels find the ranges of what they store; return the number of ranges."""
+        gone = store_ranges(self._fusion, self._kernels, self._target)
+        for group in gone:
+            self._running.remove(group)
+        return len(gone)
 
     def share_in_place(self) -> int:
         """Let results take over the memory of operands that die; return the number of results that do."""

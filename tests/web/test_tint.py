@@ -16,6 +16,7 @@ from shaderloom.runtime.bundle.format import web_feature
 from shaderloom.runtime.plan.device_profile import WEB, DeviceProfile
 
 from ..compiler.kernels.test_attention_ranges import cached_attention
+from ..compiler.planning import test_stored_ranges
 from ..support.cases import all_cases
 from ..support.golden import FOLDER
 from ..support.kernels import compile_kernels
@@ -162,3 +163,18 @@ def test_refusals_are_found(blank):
     told = refusals(blank, {"barrier": barrier, "infinite": infinite})
     assert set(told) == {"barrier", "infinite"}
     assert "uniform" in told["barrier"][0]
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_kernels_that_store_ranges_are_accepted(blank, name):
+    """All threads of a workgroup meet behind a function from which some return early."""
+    shaders = {}
+    for case in test_stored_ranges.PRODUCERS:
+        plan = compile_for(*test_stored_ranges.make(case), PROFILES[name])
+        shaders |= {
+            f"{case} {kernel.template}": with_features(kernel.wgsl, kernel.features)
+            for kernel in plan.kernels
+            if "store_range" in kernel.wgsl
+        }
+    assert len(shaders) >= len(test_stored_ranges.PRODUCERS)
+    assert refusals(blank, shaders) == {}

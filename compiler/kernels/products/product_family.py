@@ -18,6 +18,7 @@ class ProductFamily(KernelFamily):
 
     stores_packed = True
     stores_halves = True
+    stores_once = True
 
     def vector_axis(self, anchor: Node) -> int | None:
         return -1

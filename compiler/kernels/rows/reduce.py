@@ -190,6 +190,7 @@ class Reduce(KernelFamily):
     name = "reduce"
     is_row_program = True
     stores_halves = True
+    stores_once = True
 
     def domain(self, anchor: Node) -> Shape:
         return anchor.operand(0).shape

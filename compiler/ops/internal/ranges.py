@@ -1,14 +1,16 @@
 """Ranges of whole tensors, by which dynamic quantisation chooses scale and zero point.
 
-``loom.PartialRange`` gives [2, parts]: the largest number of each part of a float32 tensor, or 0, and the largest of
-the negatives, or 0.  Which elements make a part is left to the kernel.
+The range of a tensor is from its smallest to its largest number, extended to 0.
 
-``loom.RangeParameters`` takes such extremes [2, n] to scale and zero point of uint8, two integers of 32 bits of which
+``loom.PartialRange`` gives a tensor [2 parts] of the same range: the largest number of each part of a float32 tensor,
+or 0, and the smallest, or 0.  Which elements make a part, and how many parts there are, is left to the kernel.
+
+``loom.RangeParameters`` takes a tensor to scale and zero point of uint8 for its range, two integers of 32 bits of which
 the first has the bits of the scale: the range over 255 steps.  A range of nothing but 0 has scale 1, as in onnxruntime;
 the specification divides zero by zero there.
 
-``loom.QuantizeWords`` quantises a tensor [..., C] by its extremes, to the words that ``loom.PackBytes`` would make of
-the result, one after another, and ends with scale and zero point as two more words.
+``loom.QuantizeWords`` quantises a tensor [..., C] by the range of a second one, to the words that ``loom.PackBytes``
+would make of the result, one after another, and ends with scale and zero point as two more words.
 """
 
 from __future__ import annotations
@@ -31,9 +33,7 @@ _FLOATS = frozenset({"float32"})
 
 @record
 class PartialRangeAttributes:
-    """``parts`` is a multiple of 4."""
-
-    parts: int
+    parts: Dim
 
 
 def words_shape(shape: Shape) -> tuple[Dim, ...]:
@@ -42,16 +42,17 @@ def words_shape(shape: Shape) -> tuple[Dim, ...]:
 
 
 def partial_range(values: np.ndarray, parts: int) -> np.ndarray:
-    """Return the extremes of ``parts`` runs of an array's elements."""
+    """Return the largest and the smallest number of ``parts`` runs of an array's elements, each extended to 0."""
     flat = np.asarray(values, np.float32).ravel()
-    length = -(-flat.size // parts)
+    length = -(-flat.size // parts) if parts else 0
     runs = np.pad(flat, (0, length * parts - flat.size)).reshape(parts, length)
-    return np.stack([np.maximum(each.max(axis=1, initial=0.0), 0.0) for each in (runs, -runs)])
+    return np.stack([runs.max(axis=1, initial=0.0), runs.min(axis=1, initial=0.0)], axis=1).ravel()
 
 
-def range_parameters(extremes: np.ndarray) -> tuple[np.float32, np.int32]:
-    """Return scale and zero point of a range by its extremes [2, n]."""
-    high, low = np.asarray(extremes, np.float32).max(axis=1, initial=0.0)
+def range_parameters(numbers: np.ndarray) -> tuple[np.float32, np.int32]:
+    """Return scale and zero point of the range of an array."""
+    numbers = np.asarray(numbers, np.float32)
+    high, low = numbers.max(initial=0.0), -numbers.min(initial=0.0)
     scale = np.float32((high + low) / np.float32(STEPS)) if high + low else np.float32(1.0)
     return scale, np.int32(np.rint(low / scale))
 
@@ -62,8 +63,8 @@ def _infer_words(node: Node) -> Inferred:
 
 def quantized_words(operands: Sequence[np.ndarray]) -> np.ndarray:
     """Return the result of a ``QuantizeWords``."""
-    value, extremes = operands
-    scale, zero = range_parameters(extremes)
+    value, range_of = operands
+    scale, zero = range_parameters(range_of)
     numbers = np.clip(np.rint(value / scale) + zero, 0, STEPS) - 128
     rest = -value.shape[-1] % WORD_BYTES
     padded = np.pad(numbers.astype(np.int8), [(0, 0)] * (value.ndim - 1) + [(0, rest)])
@@ -74,7 +75,7 @@ def quantized_words(operands: Sequence[np.ndarray]) -> np.ndarray:
 register(
     name="PartialRange",
     domain="loom",
-    infer=lambda node: [(FLOAT32, (2, node.attributes.parts))],
+    infer=lambda node: [(FLOAT32, (ix.multiply(node.attributes.parts, 2),))],
     attributes=PartialRangeAttributes,
     family="partial_range",
     types=(_FLOATS,),

@@ -348,15 +348,11 @@ _PART, _MOST_PARTS = 1024, 4096
 
 def dynamic_parameters(builder: Builder, value: Value) -> tuple[Value, Value]:
     """Build scale and uint8 zero point of a whole f32 tensor: its range, extended to 0, over 255 steps."""
-    elements = ix.product(value.shape)
-    most = ix.bounds(elements)[1]
-    if most <= _SMALL:
-        signs = builder.constant(np.array([[1], [-1]], np.float32))
-        extremes = builder.op("Mul", view(builder, value, 1, elements), signs)
-    else:
-        parts = 4 * -(-min(-(-most // _PART), _MOST_PARTS) // 4)
-        extremes = builder.op("PartialRange", value, domain="loom", parts=parts)
-    both = builder.op("RangeParameters", extremes, domain="loom")
+    most = ix.bounds(value.elements)[1]
+    if most > _SMALL:
+        parts = min(-(-most // _PART), _MOST_PARTS)
+        value = builder.op("PartialRange", value, domain="loom", parts=parts)
+    both = builder.op("RangeParameters", value, domain="loom")
     bits, zero = (view(builder, part(builder, both, 0, place, 1)) for place in (0, 1))
     return builder.op("BitCast", bits, to=FLOAT32.onnx), builder.op("Cast", zero, to=UINT8.onnx)
 

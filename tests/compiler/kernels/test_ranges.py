@@ -55,10 +55,14 @@ def test_ranges_include_zero(device, low, high, size):
 
 @pytest.mark.parametrize("columns", [260, pytest.param(259, marks=pytest.mark.slow)])
 def test_words_of_matrices(device, columns):
-    """Two products of one tensor: one kernel for the range, one for words and parameters, and two products."""
+    """Two products of one tensor: one kernel for the range, one for words and parameters, and two products.
+
+    onnxruntime's sums of two products saturate at 16 bits on processors without an instruction for four: weights are
+    so small that none does.
+    """
     rng = np.random.default_rng(1)
     x = numbers(40, columns)
-    weights = {f"w{n}": rng.integers(-127, 128, (columns, 32)).astype(np.int8) for n in range(2)}
+    weights = {f"w{n}": rng.integers(-64, 65, (columns, 32)).astype(np.int8) for n in range(2)}
     nodes = [
         QUANTISE,
         *(helper.make_node("MatMulInteger", ["q", f"w{n}", "zero"], [f"p{n}"]) for n in range(2)),
@@ -93,7 +97,7 @@ def test_words_of_images(device, channels):
 def test_ranges_of_dynamic_shapes(device, kind):
     """One plan for few rows and for many, none among them."""
     rng = np.random.default_rng(4)
-    weights = {"w": rng.integers(-127, 128, (52, 16)).astype(np.int8)}
+    weights = {"w": rng.integers(-64, 65, (52, 16)).astype(np.int8)}
     nodes = [
         QUANTISE,
         helper.make_node("MatMulInteger", ["q", "w", "zero"], ["p"]),
@@ -126,7 +130,8 @@ def test_references():
     """Parts cover a tensor, whatever its size, and words end with the parameters."""
     x = numbers(3, 11)
     for parts in (4, 8, 64):
-        np.testing.assert_array_equal(partial_range(x, parts).max(axis=1), [x.max(), -x.min()])
+        ends = partial_range(x, parts)
+        assert ends.shape == (2 * parts,) and (ends.max(), ends.min()) == (x.max(), x.min())
     scale, zero = range_parameters(partial_range(x, 4))
     words = quantized_words([x, partial_range(x, 4)])
     assert words.shape == (3 * 3 + 2,)
