@@ -14,7 +14,8 @@ from shaderloom.serve.files import content_type, runner_resources
 from shaderloom.serve.site import Resource, Site
 
 from ..support.bundles import files_of
-from ..support.hostile import Seed, mutated
+from ..support.hostile import Seed
+from ..support.hostile_mutations import mutated
 from ..support.verdicts import Verdict
 from .chromium import Chromium, Page, PageError
 from .conftest import EMPTY

@@ -14,7 +14,8 @@ import pytest
 
 from ..support.bundles import file_record, files_of, small_bundle
 from ..support.effort import SOAK
-from ..support.hostile import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS, Change, Seed, structural
+from ..support.hostile import Change, Seed, structural
+from ..support.hostile_relations import BEYOND_LIMITS, FOUND_BY_RUNS, RELATIONS
 from ..support.hostile_shaders import EXPANDING
 from ..support.verdicts import Verdict, python_verdict
 from .attempts import Attempts, Outcome

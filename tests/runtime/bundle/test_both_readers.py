@@ -30,18 +30,10 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
-from ...support.hostile import (
-    GROWTH,
-    LOOPS,
-    PROGRAMS,
-    RELATIONS,
-    STAGES,
-    STATES,
-    Seed,
-    mutated,
-    structural,
-    with_alias_chain,
-)
+from ...support.hostile import Seed, structural
+from ...support.hostile_mutations import mutated
+from ...support.hostile_relations import RELATIONS, STATES, with_alias_chain
+from ...support.hostile_steps import GROWTH, LOOPS, PROGRAMS, STAGES
 from ...support.verdicts import JavaScript, Verdict, python_verdict
 from ...support.work import calls_of
 

@@ -21,18 +21,9 @@ from shaderloom.runtime.bundle.reader import Bundle
 
 from ...support.bundles import cache_bundle, cache_feeds, copy_bundle, feeds, files_of, seal, small_bundle
 from ...support.effort import SOAK
-from ...support.hostile import (
-    BEYOND_LIMITS,
-    CALL,
-    FOUND_BY_RUNS,
-    RELATIONS,
-    STATES,
-    Change,
-    Seed,
-    mutated,
-    put,
-    with_alias_chain,
-)
+from ...support.hostile import Change, Seed, put
+from ...support.hostile_mutations import mutated
+from ...support.hostile_relations import BEYOND_LIMITS, CALL, FOUND_BY_RUNS, RELATIONS, STATES, with_alias_chain
 from ...support.verdicts import python_verdict
 from ...support.work import calls_of
 
