@@ -9,12 +9,14 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import onnx
 import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import MANIFEST
+from shaderloom.runtime.device.opening import open_device
 from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 
 from ...support.command_line import run_command
@@ -193,6 +195,24 @@ with shaderloom.load_bundle(folder / "b", device=device) as session:
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
 print(*errors, int(peak.split()[1]) << 10)
 """
+
+
+@pytest.mark.slow
+def test_windows_of_a_quarter_of_a_gigabyte(tmp_path):
+    """WebGPU's default limits: two windows of 128 MiB, of which the second one is empty for few rows."""
+    model = parse("g (float[n, 1024] x) => (float[n, 1024] y) { p = Softmax<axis = 1>(x)  y = Mul(p, x) }")
+    manifest = compile_bundle(model, tmp_path / "b", dynamic={"n": (1, 65_536)}, target="web-software")
+    assert manifest.limits["max-storage-buffer-binding-size"] == 128 << 20
+    device = open_device("", web_limits=True, features=False)
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for rows in (100, 40_000, 32_768, 32_769):
+            x = np.random.default_rng(rows).standard_normal((rows, 1024), np.float32)
+            (y,) = session.run(None, {"x": x})
+            assert y.shape == x.shape and np.isfinite(y).all()
+            chosen = np.r_[0:rows:997, rows - 1]
+            powers = np.exp(x[chosen].astype(np.float64))
+            expected = powers / powers.sum(1, keepdims=True) * x[chosen]
+            assert relative_error(y[chosen], expected.astype(np.float32)) <= 2e-5
 
 
 @pytest.mark.slow
