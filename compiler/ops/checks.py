@@ -71,9 +71,29 @@ def broadcast_shapes(node: Node, shapes: Sequence[Shape]) -> Shape:
             merged = broadcast_dim(result[axis], size)
             if merged is None:
                 listed = " and ".join(describe_shape(each) for each in shapes)
-                raise ShapeError(f"shapes {listed} do not broadcast", origin=node.origin)
+                reason = f"shapes {listed} do not broadcast"
+                is_same = require_decided(node, reason, ((result[axis], size), (size, 1), (result[axis], 1)))
+                require(is_same, node, reason)
+                merged = result[axis]
             result[axis] = merged
     return tuple(result)
+
+
+def require_decided(node: Node, reason: str, pairs: Sequence[tuple[Dim, Dim]]) -> bool:
+    """Return whether the sizes of the first of ``pairs`` are equal, once it is known of each pair.
+
+    Raise :class:`ShapeError` with the ``reason`` where it is not known of one; its cause is the comparison.
+    """
+    try:
+        is_equal, *_ = [ix.equal(*pair) for pair in pairs]
+        return is_equal
+    except ix.Undecidable as error:
+        raise ShapeError(reason, origin=node.origin) from error
+
+
+def require_equal(node: Node, left: Dim, right: Dim, reason: str) -> None:
+    """Raise :class:`ShapeError` unless two sizes are equal, whatever the run."""
+    require(require_decided(node, reason, ((left, right),)), node, reason)
 
 
 def product_shape(node: Node, left: Shape, right: Shape) -> Shape:

@@ -174,6 +174,8 @@ class OpDef:
     static_inputs: tuple[int, ...] = ()
     #: those among them whose integers may be negative, but for axes
     negative_inputs: tuple[int, ...] = ()
+    #: those among them whose integers mean the same beyond the sizes of operand 0 on either side of 0
+    bounded_inputs: tuple[int, ...] = ()
     #: the one among them that holds axes
     axes: Axes | None = None
     #: whether the result depends on the element type of an operand, and not on its numbers alone
@@ -183,10 +185,14 @@ class OpDef:
     #: for operators whose result's shape depends on elements: how to split it (:mod:`.partial_compile`),
     #: used where :class:`NotKnownError` is raised
     split: Split | None = None
-    #: how to split one whose result's shape depends on floats, so that integers alone need to be known
-    split_floats: Split | None = None
+    #: how to split one ahead of time whose result's shape depends on floats, so that integers alone need to be known,
+    #: or with operands for which ``is_split_ahead``, so that the integers are sizes
+    split_ahead: Split | None = None
+    is_split_ahead: Callable[[Sequence[Value | None]], bool] = lambda operands: False
     #: of a part of a split operator: whether its integer counts elements of operand 0
     counts_elements: bool = False
+    #: of a part of a split operator: the operand whose integers its own are, but for those that stand for others
+    names_sizes: int | None = None
 
     def __post_init__(self) -> None:
         lowerings = [self.expand, self.element, self.gather, self.family]

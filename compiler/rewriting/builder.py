@@ -146,7 +146,7 @@ class GraphBuilder:
         except ix.Undecidable as error:
             raise ShapeError(
                 f"the result's shape depends on whether {error}", origin=self.origin, hint=_NARROWER
-            ) from None
+            ) from error
         except ShaderloomError as error:
             error.origin = error.origin or self.origin
             symbols = {name for value in node.inputs if value is not None for name in _symbols(value)}

@@ -113,14 +113,17 @@ class StagingContext:
     """What all stages of a program share.
 
     ``parts`` keeps what nodes were split into: they are the same nodes then whenever that happens.  With
-    ``splits_floats`` floats that decide sizes are not wanted: their readers are split, too.
+    ``is_ahead`` nodes are split of which a run alone knows what decides sizes, and not sizes themselves: floats, steps,
+    shapes with -1.  ``sizes`` stand for parts of
+    sizes that they equal where the nodes run.
     """
 
     constants: Mapping[str, TensorSource]
     limits: Limits
     open_branch: OpenBranch
     parts: Parts = field(default_factory=dict)
-    splits_floats: bool = False
+    is_ahead: bool = False
+    sizes: Mapping[ix.Atom, ix.Dim] = field(default_factory=dict)
 
 
 def advance(
@@ -149,7 +152,8 @@ class _Advancing:
         waiting: Collection[PendingNode],
     ) -> None:
         self.parts = context.parts
-        self.splits_floats = context.splits_floats
+        self.is_ahead = context.is_ahead
+        self.sizes = context.sizes
         self.result = Advance(Graph(name), inputs)
         self.constants = context.constants
         self.builder = GraphBuilder(self.result.graph, limits=context.limits)
@@ -161,7 +165,7 @@ class _Advancing:
         for input_name, stage_input in inputs.items():
             value = self._input(input_name, stage_input)
             if value is not None:
-                self.result.values[input_name] = value
+                self.result.values[input_name] = self._fitted(value)
 
     def _input(self, name: str, stage_input: StageInput) -> Value | None:
         graph = self.result.graph
@@ -185,6 +189,21 @@ class _Advancing:
         if is_empty(value.shape):
             value.static_value = empty_array(value.shape, value.dtype)
         return value
+
+    def _fitted(self, value: Value) -> Value:
+        """Return a value whose shape, and whose elements if they are symbolic, are written with the sizes that parts of
+        them equal.
+        """
+        if not self.sizes:
+            return value
+        if value.static_value is not None and value.static_value.dtype == object:
+            elements = tuple(ix.transform(element, self.sizes.get) for element in value.static_value.reshape(-1))
+            if elements == tuple(value.static_value.reshape(-1)):
+                return value
+            attributes = {"elements": elements, "shape": value.static_value.shape, "dtype": value.dtype}
+            return self.builder.op("Dimensions", domain="loom", **attributes)
+        shape = tuple(ix.transform(size, self.sizes.get) for size in value.shape)
+        return value if shape == value.shape else self.builder.op("Fit", value, domain="loom", shape=shape)
 
     def run(self, nodes: Sequence[PendingNode]) -> Advance:
         queue = deque(nodes)
@@ -271,7 +290,7 @@ class _Advancing:
         for value in results:
             if not value.dtype.on_device and value in self.result.graph.inputs:  # it is passed on, which no device does
                 raise UnsupportedError.of_result(item.node.op, value.dtype.name, ON_DEVICE, origin=item.origin)
-        self.result.values.update((name, value) for name, value in zip(item.outputs, results) if name)
+        self.result.values.update((name, self._fitted(value)) for name, value in zip(item.outputs, results) if name)
         self.result.done.append(item)
 
     def _lookup(self, name: str) -> Value:
@@ -300,10 +319,12 @@ class _Advancing:
     def _split(self, item: PendingNode) -> Split | None:
         """Return how a node is split; None where its operands can be read instead."""
         definition = item.node.definition
-        if definition is None or definition.split is not None or not self.splits_floats:
+        if definition is None or definition.split is not None or not self.is_ahead:
             return None if definition is None else definition.split
         is_float = any(self.result.values[name].dtype.is_float for name in self._unknown(item))
-        return definition.split_floats if is_float else None
+        operands = [self.result.values[name] if name else None for name in item.inputs]
+        is_ahead = not item.synthetic and definition.is_split_ahead(operands)  # a part is not split again
+        return definition.split_ahead if is_float or is_ahead else None
 
     def _not_known(self, item: PendingNode, error: NotKnownError) -> None:
         result = self.result
@@ -348,8 +369,15 @@ class _Advancing:
 
 
 def _forget_frames(error: ShaderloomError) -> ShaderloomError:
-    """Drop the traceback of an error that is stored, so that it does not keep frames and their values alive."""
-    error.__traceback__ = error.__context__ = error.__cause__ = None
+    """Drop the traceback of an error that is stored, so that it does not keep frames and their values alive.
+
+    A comparison that is its cause stays.
+    """
+    error.__traceback__ = error.__context__ = None
+    if isinstance(error.__cause__, ix.Undecidable):
+        error.__cause__.__traceback__ = error.__cause__.__context__ = None
+    else:
+        error.__cause__ = None
     return error
 
 

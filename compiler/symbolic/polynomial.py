@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 from .arithmetic import (
@@ -50,6 +53,7 @@ __all__ = [
     "Undecidable",
     "add",
     "always_less",
+    "assuming",
     "atoms",
     "between",
     "bounds",
@@ -194,6 +198,35 @@ def between(start: int, stop: int, size: Dim) -> Dim:
     return multiply(add(maximum(minimum(rows, last), first), -first), unit)
 
 
+#: A comparison, ``equal`` or ``less``, and its sides
+Comparison = tuple[str, Dim, Dim]
+#: The answers to comparisons that hold for all that is decided now, by the test and the difference of the sides
+_assumed: ContextVar[Mapping[tuple[str, Dim], bool]] = ContextVar("assumed", default=MappingProxyType({}))
+
+
+@contextmanager
+def assuming(answers: Mapping[Comparison, bool]) -> Iterator[None]:
+    """Let :func:`less` and :func:`equal` give these answers where the variables decide."""
+    differences = {(test, add(left, multiply(right, -1))): answer for (test, left, right), answer in answers.items()}
+    token = _assumed.set({**_assumed.get(), **differences})
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def _answer(test: str, left: Dim, right: Dim) -> bool:
+    """Return what is assumed of a comparison; raise :class:`Undecidable` without that."""
+    difference = add(left, multiply(right, -1))
+    answer = _assumed.get().get((test, difference))
+    if answer is None and test == "equal":
+        answer = _assumed.get().get((test, multiply(difference, -1)))
+    if answer is None:
+        sign = "==" if test == "equal" else "<"
+        raise Undecidable(f"{text(left)} {sign} {text(right)}", (test, left, right))
+    return answer
+
+
 def less(left: Dim, right: Dim) -> bool:
     """Decide ``left < right``; raises :class:`Undecidable` when it depends on the variables."""
     low, high = difference_bounds(left, right)
@@ -206,7 +239,7 @@ def less(left: Dim, right: Dim) -> bool:
         return False
     if any(difference_bounds(each, 0)[1] < 0 for each in _bounding(difference, above=True)):
         return True
-    raise Undecidable(f"{text(left)} < {text(right)}")
+    return _answer("less", left, right)
 
 
 def _bounding(value: Dim, *, above: bool) -> Iterator[Dim]:
@@ -230,7 +263,7 @@ def equal(left: Dim, right: Dim) -> bool:
         return True
     if low > 0 or high < 0:
         return False
-    raise Undecidable(f"{text(left)} == {text(right)}")
+    return _answer("equal", left, right)
 
 
 # -- other atoms -----------------------------------------------------------------------------------------------------

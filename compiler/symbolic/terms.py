@@ -115,7 +115,14 @@ class Polynomial:
 
 
 class Undecidable(Exception):
-    """A comparison of two symbolic integers holds for some values of the variables and not for others."""
+    """A comparison of two symbolic integers holds for some values of the variables and not for others.
+
+    ``comparison`` is that one, where it is a single one: ``equal`` or ``less``, with its sides.
+    """
+
+    def __init__(self, reason: str, comparison: tuple[str, Any, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.comparison = comparison
 
 
 def bounds(value: int | Polynomial) -> tuple[int, int]:

@@ -57,6 +57,20 @@ class BranchStep:
 
 
 @record
+class CompareStep:
+    """Compares two sizes and goes on with the steps of one side; the last step of its block.
+
+    ``test`` is ``equal``, or ``less`` for a ``left`` size that is less than the ``right`` one.
+    """
+
+    test: str
+    left: DimExpr
+    right: DimExpr
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@record
 class CarriedValue:
     """A value of a loop's body that is ``initial`` in the first iteration, and what ``following`` was at the end of the
     iteration before in the others.  The loop defines ``result`` as the last one; None if nothing reads it.
@@ -109,7 +123,7 @@ class RefuseStep:
     reason: str
 
 
-Step = Union[StageStep, ReadStep, AliasStep, BranchStep, IterateStep, RefuseStep]
+Step = Union[StageStep, ReadStep, AliasStep, BranchStep, CompareStep, IterateStep, RefuseStep]
 
 
 def step_text(step: Step) -> str:
@@ -117,7 +131,8 @@ def step_text(step: Step) -> str:
     data = _to_json(step)
     if isinstance(step, StageStep):
         return f"stage of '{step.outputs[0].name if step.outputs else step.key}'"
-    return f"{data['kind']} of '{data.get('iteration') or data.get('value') or data.get('condition')}'"
+    name = next(data[field] for field in ("iteration", "value", "condition", "test", "reason") if field in data)
+    return f"{data['kind']} of '{name}'"
 
 
 @record(slots=False)
@@ -168,7 +183,7 @@ def _stages(steps: Sequence[Step]) -> Iterator[StageStep]:
     for step in steps:
         if isinstance(step, StageStep):
             yield step
-        elif isinstance(step, BranchStep):
+        elif isinstance(step, (BranchStep, CompareStep)):
             yield from _stages(step.then)
             yield from _stages(step.otherwise)
         elif isinstance(step, IterateStep):
@@ -208,6 +223,8 @@ def _to_json(step: Step) -> dict[str, Any]:
             "steps": [_to_json(each) for each in step.steps],
         }
     sides = {"true": [_to_json(each) for each in step.then], "false": [_to_json(each) for each in step.otherwise]}
+    if isinstance(step, CompareStep):
+        return {"kind": "compare", "test": step.test, "left": step.left, "right": step.right, **sides}
     return {"kind": "branch", "condition": step.condition, **sides}
 
 
@@ -240,4 +257,7 @@ _READERS: Mapping[str, Any] = {
     "loop": _loop,
     "refuse": lambda item: RefuseStep(item["reason"]),
     "branch": lambda item: BranchStep(item["condition"], _steps(item["true"]), _steps(item["false"])),
+    "compare": lambda item: CompareStep(
+        item["test"], item["left"], item["right"], _steps(item["true"]), _steps(item["false"])
+    ),
 }

@@ -20,7 +20,7 @@ _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "ui
 
 
 #: Kinds of steps that no other step follows
-_LAST = ("branch", "refuse")
+_LAST = ("branch", "compare", "refuse")
 
 #: Element type and shape, None where they are open
 PortType = tuple[Union[str, None], Any]
@@ -100,7 +100,7 @@ def _typed(steps: Any, types: dict[str, PortType]) -> Iterator[tuple[Any, dict[s
     before = len(types)
     for step in steps:
         yield step, types
-        if step["kind"] == "branch":
+        if step["kind"] in ("branch", "compare"):
             yield from _typed(step["true"], types)
             yield from _typed(step["false"], types)
         elif step["kind"] == "loop":
@@ -180,8 +180,8 @@ class _ProgramCheck:
             place = (*path, index)
             if step["kind"] in _LAST and index + 1 < len(steps):
                 raise Refusal("last step", "is not the last step", *place)
-            if step["kind"] == "branch":
-                self._require_read(step["condition"], 1, ("bool",), (*place, "condition"))
+            if step["kind"] in ("branch", "compare"):
+                self._check_decision(step, place)
                 sides = [self._check_steps(step[side], results, (*place, side)) for side in ("true", "false")]
                 least += min(sides)
             elif step["kind"] == "loop":
@@ -203,6 +203,14 @@ class _ProgramCheck:
         _forget(self._values, values)
         _forget(self._symbols, symbols)
         return least
+
+    def _check_decision(self, step: Any, path: Path) -> None:
+        """Check what a step decides by: a condition, or sizes, which may be negative here."""
+        if step["kind"] == "branch":
+            self._require_read(step["condition"], 1, ("bool",), (*path, "condition"))
+            return
+        for name in ("left", "right"):
+            size_bounds(step[name], self._symbols, (*path, name), is_signed=True)
 
     def _define_symbol(self, symbol: str, path: Path, least: int = 0) -> None:
         integers = self._program["ranges"].get(symbol)

@@ -31,15 +31,15 @@ def check_shapes(manifest: Any, shapes: Any, path: Path) -> None:
                 raise Refusal("dimension", f"has the dimension '{dim}', whose range is not there", *place)
 
 
-def size_bounds(value: Any, symbols: Mapping[str, Bounds], path: Path) -> Bounds:
-    """Return the bounds of a size, which must not be negative for all values of the symbols."""
+def size_bounds(value: Any, symbols: Mapping[str, Bounds], path: Path, *, is_signed: bool = False) -> Bounds:
+    """Return the bounds of a size, which must not be negative for all values of the symbols unless it ``is_signed``."""
     try:
         bounds = bounds_of(value, symbols)
     except ValueError as error:
         raise Refusal("symbol", str(error), *path) from None
     if bounds is None:
         raise Refusal("overflow", "may be as large as 2 to the power of 53", *path)
-    if bounds[1] < 0:
+    if bounds[1] < 0 and not is_signed:
         raise Refusal("negative", "is negative", *path)
     return bounds
 

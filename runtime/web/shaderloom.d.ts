@@ -176,7 +176,7 @@ export interface PlanRecord {
 }
 
 /** Part of a program, as docs/guide/bundles.md specifies it. */
-export type Step = StageStep | ReadStep | AliasStep | BranchStep | LoopStep | RefuseStep;
+export type Step = StageStep | ReadStep | AliasStep | BranchStep | CompareStep | LoopStep | RefuseStep;
 
 export interface StageStep {
   kind: "stage";
@@ -203,6 +203,16 @@ export interface AliasStep {
 export interface BranchStep {
   kind: "branch";
   condition: string;
+  true: Step[];
+  false: Step[];
+}
+
+export interface CompareStep {
+  kind: "compare";
+  /** Whether left is less than right, or equal to it. */
+  test: "less" | "equal";
+  left: Size;
+  right: Size;
   true: Step[];
   false: Step[];
 }

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from contextvars import Context, copy_context
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,12 +216,12 @@ def _calibrate(
         from .program_calibration import HostStages, Unit, explore
         from .program_compile import compile_program
 
-    units: dict[str, Unit] = {}
+    units: dict[str, tuple[Unit, Context]] = {}
     compilations = [model.compilation(profile, model.options.reference) for profile in profiles]
 
     def compile_stage(unit: Unit, limits: Limits) -> tuple[Plan, Plan | None]:
         plan = compile_unit(unit(), replace(compilations[0], limits=limits)).plan
-        units[plan.key] = unit
+        units[plan.key] = unit, copy_context()
         return plan, None
 
     program, _ = compile_program(model, variant.key, variant.shapes, ranges, compile_stage)

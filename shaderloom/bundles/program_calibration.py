@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..compiler.passes.pipeline import LOWERED
 from ..compiler.precision.observed_range import run_measured
 from ..execution.steps import Env, RunRecord
 from ..execution.values import RuntimeValue
-from ..runtime.bundle.program import BranchStep, IterateStep, ProgramRecord, StackedValue, StageStep
+from ..runtime.bundle.program import BranchStep, CompareStep, IterateStep, ProgramRecord, StackedValue, StageStep
 from ..runtime.plan.errors import ShaderloomError
 from .program_run import ProgramRun, fed_sizes, stack_on_host
 
@@ -28,13 +29,14 @@ Unit = Callable[[], CompilationUnit]
 
 
 class HostStages:
-    """The stages of a program, compiled from ``units`` by the keys of their plans, on the host.
+    """The stages of a program, compiled from ``units`` by the keys of their plans, on the host: each where it was
+    compiled for the device, which has what comparisons decide there.
 
     ``declares_halves`` says after a run whether a stage has tensors that the model declares float16, and ``magnitudes``
     what the tensors of each of the ``compilations`` reach, by ONNX node.
     """
 
-    def __init__(self, units: Mapping[str, Unit], compilations: Sequence[Compilation]) -> None:
+    def __init__(self, units: Mapping[str, tuple[Unit, Context]], compilations: Sequence[Compilation]) -> None:
         self.magnitudes: dict[str, float] = {}
         self.declares_halves = False
         self._units = units
@@ -45,7 +47,8 @@ class HostStages:
         """Return the stage, whatever the ``locations`` of its outputs: they are on the host."""
         present = self._stages.get(step.key)
         if present is None:
-            lowerings = [compile_unit(self._units[step.key](), each, until=LOWERED) for each in self._compilations]
+            unit, there = self._units[step.key]
+            lowerings = [there.run(_lowered, unit, each) for each in self._compilations]
             self.declares_halves |= any(lowering.declares_halves for lowering in lowerings)
             present = self._stages[step.key] = _HostStage(lowerings, self.magnitudes)
         return present
@@ -55,6 +58,10 @@ class HostStages:
 
     def require_room(self, step: IterateStep, sizes: Mapping[str, int], iterations: int) -> None:
         """Allow any number of rows: the host has room for what a device has."""
+
+
+def _lowered(unit: Unit, compilation: Compilation) -> Lowering:
+    return compile_unit(unit(), compilation, until=LOWERED)
 
 
 class _HostStage:
@@ -83,7 +90,12 @@ class _Exploration(ProgramRun):
         self._explored: set[int] = set()
 
     def branch(
-        self, step: BranchStep, taken: bool, env: Env, results: Collection[str], decisive: Collection[str]
+        self,
+        step: BranchStep | CompareStep,
+        taken: bool,
+        env: Env,
+        results: Collection[str],
+        decisive: Collection[str],
     ) -> None:
         if id(step) not in self._explored:
             self._explored.add(id(step))

@@ -10,41 +10,47 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..compiler.ir.graph import Value
-from ..compiler.options import DEFAULT_LIMITS, Limits
-from ..compiler.passes.lowering import CompilationUnit
 from ..compiler.staging.control_dependence import deciding_names
-from ..compiler.staging.partial_compile import Advance, Parts, StageInput, StagingContext, advance
-from ..compiler.staging.program_graph import PendingNode, make_node
+from ..compiler.staging.partial_compile import Advance, StageInput
+from ..compiler.staging.program_graph import PendingNode
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import dimension, serialise
+from ..compiler.symbolic.polynomial import Undecidable
 from ..execution.program.context import ProgramModel
 from ..execution.program.refusals import computes, refusal_of
-from ..execution.program.stage_interface import constraints, facts_of_outputs
-from ..execution.program.state import Block, State, reads_of
+from ..execution.program.state import Block, State
 from ..model.feeds import ShapeKey
 from ..model.model import Model
-from ..runtime.bundle.program import AliasStep, BranchStep, ProgramRecord, ReadStep, RefuseStep, StageStep, Step
+from ..runtime.bundle.program import (
+    AliasStep,
+    BranchStep,
+    CompareStep,
+    ProgramRecord,
+    ReadStep,
+    RefuseStep,
+    Step,
+)
 from ..runtime.plan.dtypes import BOOL
 from ..runtime.plan.errors import (
     InputError,
     InternalError,
-    LimitError,
     NotKnownError,
-    Origin,
     ShaderloomError,
     ShapeError,
     UnsupportedError,
 )
-from ..runtime.plan.plan import Plan, Symbol
+from ..runtime.plan.plan import Plan
 from ..runtime.plan.size_range import SizeRange
+from . import program_comparisons
+from .program_bounds import bound_of, within
 from .program_choices import axes_rank, choices_of, comparisons
-from .program_equality import Equalities
+from .program_comparisons import comparison_in, comparison_text
 from .program_loop import ProgramLoop
+from .program_names import base_name, numbered, of_outputs
 from .program_ranges import (
     UPPER_BOUNDS,
     ProgramRanges,
@@ -54,22 +60,11 @@ from .program_ranges import (
     most_elements,
     upper_bounds,
 )
-from .program_sizes import integers, partly_known, size_inputs, symbols_of
+from .program_sizes import integers, partly_known
+from .program_stages import CompileStage, ProgramStages, Values
 
-#: What is known of values while compiling, by qualified name
-Values = dict[str, StageInput]
-
-#: Values with more elements are not compiled in; more integers than the second are not read
-KNOWN_ELEMENTS, READ_ELEMENTS = DEFAULT_LIMITS.fold_elements, 64
-#: Stages of a program, those of all branches counted
-MOST_STAGES = 256
-
-#: The origin of nodes that store results which no node of the file computes in a step
-_NOWHERE = Origin("main", 0, "Identity")
-
-#: Returns the plan of a unit for the target, and the one for adapters that compute on the CPU; compiling a unit changes
-#: it, so there is a function for each new one
-CompileStage = Callable[[Callable[[], CompilationUnit], Limits], tuple[Plan, "Plan | None"]]
+#: Integers of a value that are read, at most
+MOST_READ = 64
 
 
 def compile_program(
@@ -89,9 +84,9 @@ def compile_program(
     """
     most: dict[str, int] = {}
     while True:
-        compiler = _ProgramCompiler(model, key, shapes, ranges, most)
+        compiler = _ProgramCompiler(model, key, shapes, ranges, most, compile_stage)
         try:
-            program = compiler.compile(compile_stage)
+            program = compiler.compile()
         except SmallerRanges as smaller:
             most.update(smaller.bounds)
             continue
@@ -99,7 +94,7 @@ def compile_program(
         return program, {key: plan for key, plan in compiler.plans.items() if key in keys}
 
 
-class _ProgramCompiler:
+class _ProgramCompiler(ProgramStages):
     """Compiles one program; see :func:`compile_program`.  Sizes without a declared range are at most those in ``most``,
     by symbol.
     """
@@ -111,25 +106,21 @@ class _ProgramCompiler:
         shapes: Mapping[str, tuple[int, ...]],
         ranges: Mapping[str, SizeRange],
         most: Mapping[str, int],
+        compile_stage: CompileStage,
     ) -> None:
-        self._program = ProgramModel(model)
+        bound = model.bind(shapes, key)
+        super().__init__(ProgramModel(model), bound.symbols, ProgramRanges(ranges, most), compile_stage)
         self._key = key
-        self._bound = model.bind(shapes, key)
-        self._ranges = ProgramRanges(ranges, most)
-        self._reads: dict[str, tuple[str, ...]] = {}  #: the symbols of a value's elements
-        self._equal = Equalities()
-        self._parts: Parts = {}
-        self._stages = 0
+        self._shapes = bound.shapes
+        self._sized: set[str] = set()  #: the symbols that have a size in the steps so far
+        self._comparisons = 0
         self._ends: dict[str, list[Values]] = {}  #: what is known of the values where a block ends, for each branch
-        self._symbols = {symbol.name: symbol for symbol in self._bound.symbols}
-        self.plans: dict[str, Plan] = {}
 
-    def compile(self, compile_stage: CompileStage) -> ProgramRecord:
+    def compile(self) -> ProgramRecord:
         """Return the program; once only."""
-        self._compile_stage = compile_stage
         imported = self._program.imported
         dtypes = {port.name: port.dtype for port in (*imported.inputs, *imported.overridable)}
-        values: Values = {name: StageInput(dtypes[name], shape) for name, shape in self._bound.shapes.items()}
+        values: Values = {name: StageInput(dtypes[name], shape) for name, shape in self._shapes.items()}
         outputs = tuple(port.name for port in imported.outputs)
         block = Block("main", tuple(self._program.scope.nodes()), outputs)
         steps = self._steps(block.state(block.nodes, frozenset()), values)
@@ -155,14 +146,21 @@ class _ProgramCompiler:
                 values = {**values, **{item.outputs[0]: values[item.inputs[0]] for item in aliases}}
                 state = _without(state, aliases)
                 continue
-            reached = self._advance(state, values, refused, waiting)
+            try:
+                reached = self._advance(state, values, refused, waiting)
+            except (ShapeError, Undecidable) as error:
+                return (*steps, *self._compared(state, values, error))
             joined = partly_known(reached) - waiting
             if joined:
                 waiting |= joined
                 continue
             wanted = sorted(name for name in reached.wanted if name in values and values[name].static_value is None)
             if reached.refused:
-                raise refusal_of(reached.refused, self._program.imported)
+                final = [error for error in reached.refused.values() if comparison_in(error) is None]
+                misfits = [error for error in final or reached.refused.values() if isinstance(error, ShapeError)]
+                if not misfits or len(misfits) < len(final):
+                    raise refusal_of(reached.refused, self._program.imported)
+                return (*steps, *self._compared(state, values, misfits[0]))
             if wanted:
                 return (*steps, *self._decided(state, values, reached, wanted[0]))
             if not reached.done:
@@ -175,40 +173,17 @@ class _ProgramCompiler:
                     raise
                 waiting.update(guilty)
                 continue
+            except (ShapeError, Undecidable) as error:
+                return (*steps, *self._compared(state, values, error))
             steps += step
         self._ends.setdefault(state.block.name, []).append(values)
         return (*steps, *self._results(state.block, values))
-
-    def _advance(
-        self,
-        state: State,
-        values: Values,
-        refused: Mapping[PendingNode, ShaderloomError],
-        waiting: set[PendingNode],
-        further: Mapping[str, StageInput] | None = None,
-    ) -> Advance:
-        """Specialise what can be from the ``values`` that the state reads, and ``further`` ones."""
-        inputs = {name: values[name] for name in state.live if name in values}
-        program = self._program
-        context = StagingContext(program.scope.constants, program.limits, program.open_branch, self._parts, True)
-        return advance(state.block.name, state.pending, {**inputs, **(further or {})}, context, refused, waiting)
 
     def _results(self, block: Block, values: Values) -> tuple[Step, ...]:
         """Return the steps that store outputs of a block which are constants of the model."""
         missing = [name for name in block.outputs if name not in values]
         steps, _ = self._stored(block, values, {name: f"{name} result" for name in missing})
         return (*steps, *(AliasStep(name, f"{name} result") for name in missing))
-
-    def _stored(self, block: Block, values: Values, names: Mapping[str, str]) -> tuple[list[Step], Values]:
-        """Return the stage that computes values under other names, of which no step has computed some."""
-        if not names:
-            return [], values
-        scope = self._program.scope
-        nodes = [make_node("Identity", scope, [name], [other], _NOWHERE) for name, other in names.items()]
-        inner = Block(f"{block.name} {min(names.values())}", tuple(nodes), tuple(names.values()))
-        state = inner.state(inner.nodes, frozenset())
-        steps, _, following = self._stage(state, values, self._advance(state, values, {}, set()), {}, set())
-        return steps, following
 
     # -- loops ---------------------------------------------------------------------------------------------------------
 
@@ -258,6 +233,41 @@ class _ProgramCompiler:
     def _is_ready(self, item: PendingNode, values: Values) -> bool:
         return all(name in values or self._program.is_constant(name) for name in item.reads)
 
+    # -- comparisons ---------------------------------------------------------------------------------------------------
+
+    def _compared(self, state: State, values: Values, error: ShapeError | Undecidable) -> tuple[Step, ...]:
+        """Return the steps from a comparison on that ``error`` is about, with both sides of it.
+
+        Raises that error where it is about something else, or ranges decide it.
+        """
+        comparison = comparison_in(error) if self._ranges.compares else None
+        if comparison is None:
+            raise error
+        self._comparisons += 1
+        if self._comparisons > program_comparisons.MOST_COMPARISONS:
+            raise UnsupportedError(
+                f"a program has more than {program_comparisons.MOST_COMPARISONS} comparisons, those of all sides and "
+                "attempts counted",
+                hint="declare smaller ranges (--range), or ranges of one size",
+            )
+        sides: list[tuple[Step, ...]] = []
+        before, errors = self._decided_sizes, []
+        for holds in (True, False):
+            self._decided_sizes = before.after(comparison, holds)
+            try:
+                with ix.assuming(self._decided_sizes.answers):
+                    sides.append(self._steps(state, values))
+            except ShapeError as refusal:
+                text = comparison_text(comparison, holds)
+                sides.append((RefuseStep(f"{text}, for which these shapes do not fit: {refusal}"),))
+                errors.append(refusal)
+            finally:
+                self._decided_sizes = before
+        if len(errors) == len(sides):
+            raise errors[0]
+        test, left, right = comparison
+        return (CompareStep(test, serialise(left), serialise(right), *sides),)
+
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _decided(self, state: State, values: Values, reached: Advance, name: str) -> tuple[Step, ...]:
@@ -272,34 +282,35 @@ class _ProgramCompiler:
         assert value.dtype is not None, "the compiler reads no other value"
         if value.dtype is BOOL and count == 1:
             return (self._branch(state, values, name, sizes),)
-        if value.dtype.is_float or value.dtype is BOOL or count > READ_ELEMENTS:
+        if value.dtype.is_float or value.dtype is BOOL or count > MOST_READ:
             raise UnsupportedError(
                 f"sizes depend on {count} elements of type {value.dtype} in '{name}': a bundle reads integers, "
-                f"{READ_ELEMENTS} at most, and single conditions",
+                f"{MOST_READ} at most, and single conditions",
                 origin=origin,
                 tensor=name,
                 hint="export the model with sizes that are computed as integers",
             )
         source = self._equal.source(name)
-        if source not in self._reads:
-            self._reads[source] = self._new_symbols(state, values, reached, name, count)
-        symbols = self._reads[source]
         same = [other for other in values if self._equal.source(other) == source and values[other].static_value is None]
+        bound = None if set(same) & {*state.block.outputs} else bound_of(set(same), state.pending, reached.values)
+        key = source if bound is None else f"{source} within {bound}"
+        if key not in self._reads:
+            self._reads[key] = self._new_symbols(state, values, reached, name, count)
+        symbols = self._reads[key]
 
         def follow() -> tuple[Step, ...]:
-            ranges = {symbol: self._ranges.by_symbol[symbol] for symbol in symbols}
-            elements = {other: integers(values[other], ranges) for other in same}
-            return (ReadStep(name, symbols), *self._steps(state, {**values, **elements}))
+            return self._behind_read(state, values, same, symbols, name, bound)
 
         rank = axes_rank(set(same), state.pending, reached.values, count)
         if rank is not None and self._ranges.declared.keys().isdisjoint(symbols):
             self._ranges.by_symbol.update(dict.fromkeys(symbols, SizeRange(-rank, rank - 1)))
             choices = list(itertools.product(range(rank), repeat=count))
             return (ReadStep(name, symbols), *self._chosen(state, values, same, choices, rank))
-        most = most_elements(readers, reached)
+        most = most_elements(readers, reached) if bound is None else bound
+        tries = upper_bounds(most) if bound is None else (bound,)
         try:
             return self._ranges.search(
-                symbols, upper_bounds(most), follow, extents(readers, reached), negative=may_be_negative(name, readers)
+                symbols, tries, follow, extents(readers, reached), negative=may_be_negative(name, readers)
             )
         except (ShapeError, UnsupportedError):
             possible = [
@@ -310,6 +321,34 @@ class _ProgramCompiler:
                 raise
         self._ranges.by_symbol.update((symbol, sizes) for symbol, sizes in zip(symbols, possible) if sizes is not None)
         return (ReadStep(name, symbols), *self._chosen(state, values, same, choices))
+
+    def _behind_read(
+        self,
+        state: State,
+        values: Values,
+        same: Sequence[str],
+        symbols: tuple[str, ...],
+        name: str,
+        bound: int | None,
+    ) -> tuple[Step, ...]:
+        """Return the steps from the reading of a value on, whose elements all ``same`` names have: within a bound where
+        there is one.
+        """
+        ranges = {symbol: self._ranges.by_symbol[symbol] for symbol in symbols}
+        behind = {**values, **{other: integers(values[other], ranges) for other in same}}
+        if not self._sized.isdisjoint(symbols):
+            return self._steps(state, behind)
+        dtype = values[name].dtype
+        assert dtype is not None, "integers are read"
+        self._sized.update(symbols)
+        try:
+            if bound is None:
+                return (ReadStep(name, symbols), *self._steps(state, behind))
+            nodes, read = within(self._program, name, dtype, bound)
+            steps, stored = self._computed(state.block, values, nodes, [read])
+            return (*steps, ReadStep(read, symbols), *self._steps(state, {**stored, **behind}))
+        finally:
+            self._sized.difference_update(symbols)
 
     def _chosen(
         self,
@@ -327,9 +366,7 @@ class _ProgramCompiler:
         assert value.dtype is not None, "integers are read"
         arrays = [np.array(each).reshape([ix.number(size) for size in value.shape]) for each in choices]
         nodes, conditions = comparisons(self._program, self._program.scope, name, value.dtype, arrays[:-1], rank)
-        inner = Block(f"{state.block.name} {name} chosen", tuple(nodes), tuple(conditions))
-        first = inner.state(inner.nodes, frozenset())
-        steps, _, values = self._stage(first, values, self._advance(first, values, {}, set()), {}, set())
+        steps, values = self._computed(state.block, values, nodes, conditions)
         *sides, rest = self._sides(state, values, names, arrays)
         for condition, taken in reversed(list(zip(conditions, sides, strict=True))):
             rest = (BranchStep(condition, taken, rest),)
@@ -370,101 +407,12 @@ class _ProgramCompiler:
         return BranchStep(name, *self._sides(state, values, (name,), arrays))
 
     def _new_symbols(self, state: State, values: Values, reached: Advance, name: str, count: int) -> tuple[str, ...]:
-        """Return names for the integers of a value: those of the outputs' dimensions that they are, where declared.
-
-        Otherwise that of the value, or of what an operator gives whose elements are counted.
-        """
-        counted = [item.outputs[0] for item in reached.split if name in self._parts_outputs(item)]
-        base = counted[0] if counted else self._equal.source(name)
-        symbols = [base if count == 1 else f"{base}[{position}]" for position in range(count)]
-        value = values[name]
-        trial = integers(value, {symbol: SizeRange(0, UPPER_BOUNDS[-1]) for symbol in symbols})
+        """Return names for the integers of a value."""
+        symbols = numbered(base_name(name, reached.split, self._parts, self._equal), count)
+        trial = integers(values[name], {symbol: SizeRange(0, UPPER_BOUNDS[-1]) for symbol in symbols})
         ahead = self._advance(state, {**values, name: trial}, {}, set())
         taken = {*self._symbols, *(symbol for others in self._reads.values() for symbol in others)}
-        named: set[str] = set()
-        for port in self._program.imported.outputs:
-            result = ahead.values.get(port.name)
-            for size, dim in zip(result.shape, port.dims or ()) if result is not None else ():
-                symbol = serialise(size)
-                if isinstance(dim, str) and dim not in taken | named and symbol in symbols:
-                    symbols[symbols.index(symbol)] = dim
-                    named.add(dim)
-        while taken.intersection(symbols):
-            symbols = [f"{symbol} read" if symbol in taken else symbol for symbol in symbols]
-        return tuple(symbols)
-
-    def _parts_outputs(self, item: PendingNode) -> set[str]:
-        """Return the names of what the parts of a split node compute."""
-        return {name for part in self._parts.get(item, ()) for name in part.outputs}
-
-    # -- stages --------------------------------------------------------------------------------------------------------
-
-    def _stage(
-        self,
-        state: State,
-        values: Values,
-        reached: Advance,
-        refused: Mapping[PendingNode, ShaderloomError],
-        waiting: set[PendingNode],
-    ) -> tuple[list[Step], State, Values]:
-        """Compile what was reached; return the step, the state behind it and what is known there."""
-        read = {name for item in reached.pending for name in reads_of(item)}
-        results = set(state.block.outputs)
-        following = dict(values)
-        outputs, declared = [], {}
-        for item in reached.done:
-            self._equal.note(item, state.block.name, reached.values)
-        for name in sorted({name for item in reached.done for name in item.outputs if name} & (results | read)):
-            value = reached.values[name]
-            static = value.static_value if value.static_value is not None else self._equal_symbols(name, value, values)
-            is_compiled_in = static is not None and static.size <= KNOWN_ELEMENTS
-            following[name] = StageInput(value.dtype, value.shape, static if is_compiled_in else None)
-            declared[name] = value.dtype
-            if not is_compiled_in or name in results:
-                outputs.append(name)
-        behind = state.block.state(tuple(reached.pending), frozenset())
-        if not outputs:
-            return [], behind, following
-        rows = size_inputs(reached, self._symbol)
-        crossing = {name for name in outputs if name not in results and following[name].static_value is None}
-
-        def unit() -> CompilationUnit:
-            again = self._advance(state, values, refused, set(waiting), rows)
-            interface = constraints(self._program, state.block, again, outputs, crossing)
-            nodes = [item.node for item in again.done]
-            symbols = tuple(self._symbol(name) for name in sorted(symbols_of(again)))
-            return CompilationUnit(lambda _: again.finish(outputs), nodes, symbols, interface)
-
-        self._stages += 1
-        if self._stages > MOST_STAGES:
-            raise LimitError(f"a program has more than {MOST_STAGES} stages, those of all branches counted")
-        plan, software = self._compile_stage(unit, self._program.limits)
-        self.plans.update((each.key, each) for each in (plan, software) if each is not None)
-        for name, facts in facts_of_outputs(plan, declared).items():
-            held = following[name]
-            following[name] = StageInput(held.dtype, held.shape, held.static_value, facts=facts)
-        names = [port.name for port in plan.inputs]
-        sizes = {name: rows[name].symbol for name in names if name in rows}
-        step = StageStep(
-            plan.key,
-            None if software is None else software.key,
-            tuple(name for name in names if name not in rows),
-            sizes,
-            plan.outputs,
-        )
-        return [step], behind, following
-
-    def _equal_symbols(self, name: str, value: Value, values: Values) -> np.ndarray | None:
-        """Return the symbols of integers that equal those of a value which was read; None if there is none."""
-        symbols = self._reads.get(self._equal.source(name), ())
-        if not symbols or value.dtype is None or value.dtype.is_float:
-            return None
-        same = (values.get(other) for other in values if self._equal.source(other) == self._equal.source(name))
-        static = next((each.static_value for each in same if each is not None and each.static_value is not None), None)
-        return None if static is None else static.reshape([ix.number(size) for size in value.shape])
-
-    def _symbol(self, name: str) -> Symbol:
-        return self._symbols.get(name) or Symbol(name, *self._ranges.by_symbol[name].sizes)
+        return of_outputs(symbols, self._program, ahead.values, taken)
 
 
 def _is_alias(item: PendingNode, values: Values) -> bool:

@@ -32,12 +32,14 @@ class SmallerRanges(Exception):
 class ProgramRanges:
     """Ranges by symbol: those ``declared``, and those in use while a program is compiled, ``by_symbol``.
 
-    Ranges that are not declared have at most the bounds in ``most``.
+    Ranges that are not declared have at most the bounds in ``most``.  ``compares`` says whether a run may decide what
+    the ranges leave open: once none is found without that, and where there are no ranges to find.
     """
 
     def __init__(self, declared: Mapping[str, SizeRange], most: Mapping[str, int]) -> None:
         self.declared = dict(declared)
         self.by_symbol: dict[str, SizeRange] = {}
+        self.compares = True
         self._most = most
         self._refused: ShaderloomError | None = None  #: what was refused last for the ranges of symbols
         self._guilty: tuple[str, ...] = ()  #: these, the last that a run reads before it
@@ -58,10 +60,28 @@ class ProgramRanges:
         """Return the steps that ``follow`` gives for the declared ranges of symbols, or for the first of ``tries``,
         their upper bounds, with which these fit the target; from 1 on if the shapes do not fit for 0, and up to one of
         ``extents`` if they do not fit beyond.  Integers that may be ``negative`` are so down to as much below 0, where
-        all that follows takes them.
+        all that follows takes them, and be it with comparisons.  Where the shapes fit for no range, runs compare sizes.
 
         Symbols that the other side of a branch reads, too, have their ranges.
         """
+        try:
+            return self._search(symbols, tries, follow, extents, negative=negative, compares=False)
+        except ShapeError:
+            if not self.refuse(symbols):
+                raise
+        return self._search(symbols, tries, follow, negative=negative, compares=True)
+
+    def _search(
+        self,
+        symbols: tuple[str, ...],
+        tries: tuple[int, ...],
+        follow: Callable[[], tuple[Step, ...]],
+        extents: Sequence[int] = (),
+        *,
+        negative: bool = False,
+        compares: bool,
+    ) -> tuple[Step, ...]:
+        """Search for ranges with which a run ``compares`` sizes or not; see :meth:`search`."""
         chosen = [symbol for symbol in symbols if symbol not in self.by_symbol]
         is_open = any(symbol not in self.declared for symbol in chosen)
         most = min((self._most.get(symbol, tries[0]) for symbol in chosen), default=tries[0])
@@ -69,11 +89,14 @@ class ProgramRanges:
         before = dict(self.by_symbol)
         earlier = self._refused, self._guilty
         for high in tries if is_open else tries[:1]:
-            for low in (*((-high,) if negative else ()), 0, 1) if is_open and high else (0,):
+            attempts = ((-high, False), (-high, True)) if negative else ()
+            attempts = (*attempts, (0, compares), (1, compares)) if is_open and high else ((0, compares),)
+            for low, with_comparisons in attempts:
                 self.by_symbol = {
                     **before,
                     **{each: self.declared.get(each) or SizeRange(low, high) for each in chosen},
                 }
+                outer, self.compares = self.compares, with_comparisons
                 try:
                     return follow()
                 except (LimitError, ShapeError, Undecidable) as error:
@@ -85,6 +108,8 @@ class ProgramRanges:
                     if low == 0 or isinstance(error, LimitError):
                         self._refused = _refused_range(error, {symbol: self.by_symbol[symbol] for symbol in symbols})
                     self.by_symbol = dict(before)
+                finally:
+                    self.compares = outer
                 if is_inner or isinstance(self._refused, LimitError):
                     break
             if not isinstance(self._refused, LimitError):
@@ -99,7 +124,8 @@ class ProgramRanges:
         if is_open and self._guilty == symbols and not isinstance(refused, LimitError):
             for high in (high for high in extents if 1 < high < tries[0]):
                 with suppress(LimitError, ShapeError, UnsupportedError):
-                    return self.search(symbols, (high,), follow)
+                    return self._search(symbols, (high,), follow, compares=compares)
+            self._guilty = symbols
             raise refused
         raise self._refused
 

@@ -17,6 +17,7 @@ from ..execution.values import RuntimeValue, deliver
 from ..runtime.bundle.program import (
     AliasStep,
     BranchStep,
+    CompareStep,
     IterateStep,
     ProgramRecord,
     ReadStep,
@@ -187,16 +188,27 @@ class ProgramRun:
                 self._run_loop(step, env)
             elif isinstance(step, RefuseStep):
                 raise InputError(step.reason)
+            elif isinstance(step, CompareStep):
+                self.branch(step, self._holds(step), env, results, decisive)
             else:
                 self.branch(step, self._is_true(step.condition, env), env, results, decisive)
             for name in use.last[position]:
                 env.pop(name, None)
 
     def branch(
-        self, step: BranchStep, taken: bool, env: Env, results: Collection[str], decisive: Collection[str]
+        self,
+        step: BranchStep | CompareStep,
+        taken: bool,
+        env: Env,
+        results: Collection[str],
+        decisive: Collection[str],
     ) -> None:
-        """Run the side of a branch that its condition takes."""
+        """Run the side of a branch that its condition takes, or that of a comparison."""
         self.run(step.then if taken else step.otherwise, env, results, decisive)
+
+    def _holds(self, step: CompareStep) -> bool:
+        left, right = evaluate(step.left, self.sizes), evaluate(step.right, self.sizes)
+        return left < right if step.test == "less" else left == right
 
     def _is_true(self, name: str, env: Env) -> bool:
         return bool(np.asarray(read(env, name, self._record)).reshape(-1)[0])
@@ -356,9 +368,9 @@ def _read_from(step: Step, names: set[str], results: Collection[str], *, on_host
     elif isinstance(step, AliasStep):
         if step.value in names:
             names.add(step.source)
-    elif isinstance(step, BranchStep):
+    elif isinstance(step, (BranchStep, CompareStep)):
         names = _live(step.then, results, on_host=on_host) | _live(step.otherwise, results, on_host=on_host)
-        names |= {step.condition} if on_host else set()
+        names |= {step.condition} if on_host and isinstance(step, BranchStep) else set()
     elif isinstance(step, IterateStep):
         ends = {*(each.following for each in step.carried), *(each.row for each in step.stacked)}
         names |= _live(step.steps, ends, on_host=on_host) | {each.initial for each in step.carried}

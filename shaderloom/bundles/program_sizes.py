@@ -65,10 +65,12 @@ def _is_partly_known(item: PendingNode, reached: Advance) -> bool:
 def symbols_of(reached: Advance) -> set[str]:
     """Return the names of the symbols in the shapes and elements of a stage's inputs."""
     sizes: set[Any] = set()
-    for value in reached.inputs.values():
-        sizes.update(value.shape)
-        if value.static_value is not None and value.static_value.dtype == object:
-            sizes.update(value.static_value.reshape(-1))
+    fitted = [reached.values[name] for name in reached.inputs if name in reached.values]
+    described = [(value.shape, value.static_value) for value in reached.inputs.values()]
+    for shape, elements in [*described, *((value.shape, value.static_value) for value in fitted)]:
+        sizes.update(shape)
+        if elements is not None and elements.dtype == object:
+            sizes.update(elements.reshape(-1))
     declared = (declared_dimension(name) for size in sizes if isinstance(size, ix.Index) for name in ix.variables(size))
     return {each.name for each in declared if each is not None}
 

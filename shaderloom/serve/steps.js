@@ -49,6 +49,10 @@ export function stepList(element, program, plans) {
     branch: ({ condition, true: then, false: otherwise }) => [
       ...line(`Branch on ${condition}`, ""), side("true", then), side("false", otherwise),
     ],
+    compare: ({ test, left, right, true: then, false: otherwise }) => [
+      ...line(`${sizeText(left)} ${test === "less" ? "<" : "="} ${sizeText(right)}?`, ""),
+      side("yes", then), side("no", otherwise),
+    ],
     loop({ count, symbol, carried, stacked, steps }) {
       const most = count === null ? program.ranges[symbol].high : sizeText(count);
       const end = symbol === null ? "" : `, ends by a condition as ${symbol}`;

@@ -16,6 +16,7 @@ from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK, DIGEST, MANIFEST
 from shaderloom.runtime.bundle.integrity import digest_line
 
+from .comparing import COMPARING
 from .deciding import DECIDING
 from .kernels import make_model
 from .large_weights import windows
@@ -342,11 +343,12 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
     with repeated calls, one with a state, one with a program, one with loops, one with loops that carry more and more,
-    one with bounds from either end, one with windows and weights in parts, and one with further models.
+    one with bounds from either end, one with windows and weights in parts, one with further models, and one that
+    compares sizes.
     """
     names = (
         *("small", "dynamic", "quantised", "half", "software", "recurrent", "cache"),
-        *("steps", "loops", "growing", "bounds", "windows", "further"),
+        *("steps", "loops", "growing", "bounds", "windows", "further", "comparing"),
     )
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
@@ -361,9 +363,11 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     steps_bundle(paths["steps"], as_zip=as_zip)
     loops_bundle(paths["loops"], as_zip=as_zip)
     growing_bundle(paths["growing"], as_zip=as_zip)
-    bounds = DECIDING["bounds from either end"]
-    shapes = [{name: array.shape for name, array in bounds.feeds[0].items()}]
-    compile_bundle(parse(bounds.text), paths["bounds"], shapes=shapes, as_zip=as_zip, **bounds.options)
+    for name, model in (
+        ("bounds", DECIDING["bounds from either end"]), ("comparing", COMPARING["Expand to what is fed"])
+    ):  # fmt: skip
+        shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
+        compile_bundle(parse(model.text), paths[name], shapes=shapes, as_zip=as_zip, **model.options)
     limits = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
     compile_bundle(windows()[0], paths["windows"], limits=limits, as_zip=as_zip)
     further_bundle(paths["further"], target="web-software", as_zip=as_zip)

@@ -29,6 +29,7 @@ from ..support.bundles import (
     scans_feeds,
     steps_bundle,
 )
+from ..support.comparing import COMPARING
 from ..support.deciding import DECIDING
 from ..support.model_inputs import speech
 from ..support.models import trained_model
@@ -57,7 +58,12 @@ def fed(n: int = 2, keep: float = 0.3, *, taken: bool = True) -> dict[str, np.nd
 def for_page(feeds: dict[str, np.ndarray]) -> dict[str, Any]:
     arrays = {"float32": "Float32Array", "bool": "Uint8Array", "int32": "Int32Array", "int64": "BigInt64Array"}
     return {
-        name: {"array": arrays[array.dtype.name], "data": array.ravel().tolist(), "dims": list(array.shape)}
+        name: {
+            "array": arrays[array.dtype.name],
+            # as text, since numbers of JSON are no integers of 64 bits
+            "data": [str(each) if array.dtype == np.int64 else each for each in array.ravel().tolist()],
+            "dims": list(array.shape),
+        }
         for name, array in feeds.items()
     }
 
@@ -197,16 +203,27 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
     "name",
     ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis", "a Range of floats",
      "scales that floats decide", "bounds from either end",
-     "axes from either end", "sizes beside known ones"],
+     "axes from either end", "sizes beside known ones",
+     "shapes that are fed", "heads", "parts that are fed", "Expand to what is fed", "one row or as many",
+     "a fraction of what there is", "steps", "bounds beyond any size", "a side in a Loop"],
 )  # fmt: skip
 def test_what_decides_is_data(open_bundle, tmp_path, name):
-    model = DECIDING[name]
+    model = {**DECIDING, **COMPARING}[name]
     shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
     compile_bundle(parse(model.text), tmp_path / "b", shapes=shapes, **model.options)
     page = open_bundle(tmp_path / "b")
     with shaderloom.InferenceSession(parse(model.text), cache=False) as session:
         for feeds in model.feeds:
             assert_alike(page.call(RUN, for_page(feeds), {}), session, feeds)
+
+
+def test_sizes_that_do_not_agree_are_refused(open_bundle, tmp_path):
+    model = COMPARING["parts that are fed"]
+    compile_bundle(parse(model.text), tmp_path / "b", shapes=[{"x": (9, 3), "split": (3,)}], **model.options)
+    page = open_bundle(tmp_path / "b")
+    feeds = {**model.feeds[0], "split": np.array([3, 5, 2])}
+    with pytest.raises(PageError, match=r"parts of sizes .* do not make up"):
+        page.call(RUN, for_page(feeds), {})
 
 
 def test_scans_of_lengths_that_runs_decide(open_bundle, tmp_path):

@@ -1,4 +1,5 @@
-"""Views whose result shape is an attribute: targets of Reshape, Squeeze, Unsqueeze, Flatten, Expand.
+"""Views whose result shape is an attribute: targets of Reshape, Squeeze, Unsqueeze, Flatten, Expand, and of sizes that
+are equal in every run.
 
 The ONNX operators take the shape as a tensor.  Once it is known it need not be an operand: the node then has one input,
 two equal views compare equal, and a shape over dynamic dimensions does not keep its ``Dimensions`` node alive.
@@ -36,9 +37,10 @@ class BroadcastAttributes:
 
 def _infer_view(node: Node) -> Inferred:
     value, shape = node.operand(0), node.attributes.shape
-    checks.require(
-        ix.product(value.shape) == ix.product(shape),
+    checks.require_equal(
         node,
+        ix.product(value.shape),
+        ix.product(shape),
         f"{checks.describe_shape(value.shape)} has no view as {checks.describe_shape(shape)}",
     )
     return [(value.dtype, shape)]
@@ -84,6 +86,14 @@ register(
     gather=_read_view,
     store_map=lambda node, coordinates: reindex(coordinates, node.operand(0).shape, node.output.shape),
     fold=_fold_view,
+)
+register(
+    name="Fit",  # the sizes of the result are those of the operand in every run, written in another way
+    domain="loom",
+    attributes=ViewAttributes,
+    infer=lambda node: [(node.operand(0).dtype, node.attributes.shape)],
+    gather=lambda node, coordinates, read: read(0, coordinates),
+    store_map=lambda node, coordinates: coordinates,
 )
 register(
     name="Broadcast",

@@ -21,7 +21,8 @@ Axes = list[int]
 def groups(source: Shape, target: Shape) -> Iterator[tuple[Axes, Axes]]:
     """Yield the axes of ``source`` and of ``target`` that hold the same elements, outermost group first.
 
-    Axes of size one belong to no group. The shapes must have the same number of elements, and not zero.
+    Axes of size one belong to no group. The shapes must have the same number of elements, and not zero: if that is
+    known of their sizes in a run alone, all axes behind the last common product are a group.
     """
     source_axes = [axis for axis, size in enumerate(source) if size != 1]
     target_axes = [axis for axis, size in enumerate(target) if size != 1]
@@ -32,7 +33,9 @@ def groups(source: Shape, target: Shape) -> Iterator[tuple[Axes, Axes]]:
         if source_end is not None and source_end > source_start:
             yield source_axes[source_start:source_end], target_axes[target_start:target_end]
             source_start, target_start = source_end, target_end
-    assert source_start == len(source_axes) and target_start == len(target_axes), (source, target)
+    if source_start < len(source_axes) or target_start < len(target_axes):
+        assert checks.may_equal(ix.product(source), ix.product(target)), (source, target)
+        yield source_axes[source_start:], target_axes[target_start:]
 
 
 def _leading_products(shape: Shape, axes: Axes) -> Iterator[Dim]:
@@ -54,7 +57,8 @@ def reindex(coordinates: Sequence[Dim], source: Shape, target: Shape) -> tuple[D
         for axis in reversed(target_axes[1:]):
             result[axis] = ix.modulo(number, target[axis])
             number = ix.floordiv(number, target[axis])
-        result[target_axes[0]] = number
+        if target_axes:
+            result[target_axes[0]] = number
     return tuple(result)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....runtime.plan import dtypes
 from ....runtime.plan.dtypes import DType
+from ....runtime.plan.errors import NotKnownError
 from ....runtime.plan.record import record
 from ...ir.graph import Node
 from ...symbolic import expr as ex
@@ -18,6 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..registry import Inferred, Read, SplitBuilder, register
+from .integers_ahead import is_open
 
 # -- ConstantOfShape -------------------------------------------------------------------------------------------------
 
@@ -101,7 +103,9 @@ def _bound(node: Node, position: int) -> Any:
 def _length(node: Node) -> Dim:
     checks.require_same_type(node, [node.operand(position) for position in range(3)])
     start, limit, delta = (_bound(node, position) for position in range(3))
-    checks.require(not isinstance(delta, ix.Index) and delta != 0, node, "delta of Range must be a number other than 0")
+    if isinstance(delta, ix.Index):
+        raise NotKnownError("delta of Range must be known at compile time", origin=node.origin)
+    checks.require(delta != 0, node, "delta of Range must be a number other than 0")
     if node.operand(0).dtype.is_float:
         with np.errstate(all="ignore"):
             count = float(np.float32(limit) - np.float32(start)) / delta
@@ -156,6 +160,8 @@ def _read_length(node: Node, args: Sequence[Expr]) -> Expr:
     It is 2 ** 31 - 1 for longer ones, and -1 where the quotient is no number.
     """
     start, limit, delta = args
+    if not node.operand(0).dtype.is_float:
+        return _integer_length(start, limit, delta)
     distance = limit - start
     both = [ex.bitcast(value, "u32") for value in (distance, delta)]
     top, low = (ex.binary("and", bits, ex.const((1 << 31) - 1, "u32")) for bits in both)
@@ -176,17 +182,28 @@ def _read_length(node: Node, args: Sequence[Expr]) -> Expr:
     return ex.select(is_number, ex.select(has_steps, ex.cast(count, "i32"), zero), ex.const(-1, "i32"))
 
 
+def _integer_length(start: Expr, limit: Expr, delta: Expr) -> Expr:
+    start, limit, delta = (ex.cast(value, "i64") for value in (start, limit, delta))
+    zero, one, longest = (ex.const(number, "i64") for number in (0, 1, (1 << 31) - 1))
+    is_up = ex.compare("lt", zero, delta)
+    distance = ex.select(is_up, limit - start, start - limit)
+    stride = ex.binary("max", ex.select(is_up, delta, -delta), one)
+    count = ex.binary("min", ex.binary("div", distance - one, stride) + one, longest)
+    count = ex.select(ex.compare("lt", zero, distance), count, zero)
+    return ex.cast(ex.select(ex.compare("eq", delta, zero), ex.const(-1, "i64"), count), "i32")
+
+
 def _infer_length(node: Node) -> Inferred:
     checks.require_same_type(node, [node.operand(position) for position in range(3)])
     return [(dtypes.INT32, ())]
 
 
-register(name="RangeLength", domain="loom", infer=_infer_length, element=_read_length, types=(checks.FLOATS,))
+register(name="RangeLength", domain="loom", infer=_infer_length, element=_read_length, types=(checks.NUMERIC,))
 
 
 def _read_steps(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     start, delta = (read(position, ()) for position in (0, 1))
-    return start + ex.cast(ex.coordinate(coordinates[0]), start.dtype) * delta
+    return checks.wrap(start + ex.cast(ex.coordinate(coordinates[0]), start.dtype) * delta, node.output.dtype)
 
 
 register(
@@ -194,7 +211,7 @@ register(
     domain="loom",
     infer=lambda node: [(node.operand(0).dtype, tuple(checks.static_dims(node, 2, "the length of Range")))],
     gather=_read_steps,
-    types=(checks.FLOATS, checks.FLOATS, frozenset({"int32"})),
+    types=(checks.NUMERIC, checks.NUMERIC, frozenset({"int32"})),
     static_inputs=(2,),
     reads=2,
 )
@@ -216,7 +233,8 @@ register(
     static_inputs=(0, 1, 2),
     negative_inputs=(0, 1),
     reads=0,
-    split_floats=_split_range,
+    split_ahead=_split_range,
+    is_split_ahead=lambda operands: is_open(operands[2]),
 )
 
 

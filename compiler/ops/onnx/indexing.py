@@ -237,7 +237,7 @@ register(
     indices=(Indices(0, _places, is_error=False, outside="it matches no place"),),
     types=(checks.NUMERIC, checks.NUMERIC, checks.ANY),
     static_inputs=(1,),
-    split_floats=_split_one_hot,
+    split_ahead=_split_one_hot,
     reads=3,
 )
 
@@ -286,4 +286,5 @@ register(
     fold=_fold_trilu,
     static_inputs=(1,),
     negative_inputs=(1,),
+    bounded_inputs=(1,),
 )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....runtime.plan.dtypes import INT64
 from ....runtime.plan.record import record
-from ...ir.graph import Node, Value
+from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -59,6 +60,7 @@ def axis_pads(node: Node) -> list[AxisPad]:
         cut_begin, cut_end = ix.maximum(ix.multiply(begin, -1), 0), ix.maximum(ix.multiply(end, -1), 0)
         inner = ix.add(ix.add(shape[axis], ix.multiply(cut_begin, -1)), ix.multiply(cut_end, -1))
         checks.require(not ix.less(inner, 0), node, f"axis {axis} of size {ix.text(shape[axis])} is cut below zero")
+        inner = ix.maximum(inner, 0)
         result[axis] = AxisPad(cut_begin, inner, ix.maximum(begin, 0), ix.maximum(end, 0))
     return result
 
@@ -151,6 +153,7 @@ register(
     gather=_read_padded,
     fold=_fold_pad,
     static_inputs=(1, 3),
+    negative_inputs=(1,),
     axes=Axes(3),
     adapters=((2, _pad_to_inputs),),
 )
@@ -176,14 +179,22 @@ def _centered_shape(node: Node) -> list[Dim]:
 
 
 def _expand_center_crop_pad(builder: Builder, node: Node) -> Sequence[Value]:
-    """Build a Pad whose negative pads crop; the odd element is added, or removed, at the end."""
-    before, after = [], []
-    for size, wanted in zip(node.operand(0).shape, _centered_shape(node)):
-        missing = checks.concrete(node, ix.add(wanted, ix.multiply(size, -1)), "the number of padded elements")
-        first = missing // 2 if missing >= 0 else -(-missing // 2)
-        before.append(first)
-        after.append(missing - first)
-    return [builder.op("Pad", node.operand(0), builder.constant(np.array([*before, *after], np.int64)))]
+    """Build a slice and a Pad of it; the odd element is added, or removed, at the end."""
+    value, shape = node.operand(0), tuple(_centered_shape(node))
+    missing = [ix.add(wanted, ix.multiply(size, -1)) for size, wanted in zip(value.shape, shape)]
+    starts = tuple(ix.floordiv(ix.maximum(ix.multiply(each, -1), 0), 2) for each in missing)
+    inner = tuple(map(ix.minimum, value.shape, shape))
+    value = builder.op("StridedSlice", value, domain="loom", starts=starts, steps=(1,) * value.rank, sizes=inner)
+    added = [ix.maximum(each, 0) for each in missing]
+    before = [ix.floordiv(each, 2) for each in added]
+    after = [ix.ceildiv(each, 2) for each in added]
+    return [padded_to(builder, value, [*before, *after], shape)]
+
+
+def padded_to(builder: Builder, value: Value, pads: Sequence[Dim], shape: Shape) -> Value:
+    """Return a value with pads of zeros, which has this shape then."""
+    integers = builder.op("Dimensions", domain="loom", elements=tuple(pads), shape=(len(pads),), dtype=INT64)
+    return builder.op("Fit", builder.op("Pad", value, integers), domain="loom", shape=shape)
 
 
 register(

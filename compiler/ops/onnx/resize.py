@@ -264,7 +264,7 @@ register(
     infer=_infer_resize,
     expand=_expand_resize,
     static_inputs=(1, 2, 3),
-    split_floats=split_resize,
+    split_ahead=split_resize,
     adapters=((10, _resize_10),),
 )
 
@@ -306,6 +306,6 @@ register(
     infer=_infer_upsample,
     expand=_expand_upsample,
     static_inputs=(1,),
-    split_floats=_split_upsample,
+    split_ahead=_split_upsample,
     adapters=((7, checks.attribute_to_input("scales", 1, np.float32)),),
 )

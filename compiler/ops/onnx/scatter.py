@@ -185,7 +185,9 @@ def _infer_nd(node: Node) -> Inferred:
     checks.require(addressed <= data.rank, node, f"tuples of {addressed} for data of rank {data.rank}")
     wanted: tuple[Dim, ...] = (*indices.shape[:-1], *data.shape[addressed:])
     text = f"updates of shape {checks.describe_shape(updates.shape)}, not {checks.describe_shape(wanted)}"
-    checks.require(updates.shape == wanted, node, text)
+    checks.require(updates.rank == len(wanted), node, text)
+    for size, other in zip(updates.shape, wanted):
+        checks.require_equal(node, size, other, text)
     _check_reduction(node)
     return [(data.dtype, data.shape)]
 

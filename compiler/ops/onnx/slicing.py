@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.errors import NotKnownError, ShapeError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import expr as ex
@@ -19,6 +19,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..registry import Axes, Builder, Inferred, RawNode, Read, register
+from .integers_ahead import is_open, split_slice
 
 # -- slices ----------------------------------------------------------------------------------------------------------
 
@@ -93,6 +94,8 @@ def _slice_axes(node: Node) -> StridedSliceAttributes:
     axes = checks.normalise_axes(node, axes, len(shape))
     strides = [1] * len(axes)
     if node.optional(4) is not None:
+        if any(isinstance(step, ix.Index) for step in checks.static_dims(node, 4, "steps of Slice")):
+            raise NotKnownError("steps of Slice must be known at compile time", origin=node.origin)
         strides = checks.static_integers(node, 4, "steps of Slice")
     lengths = {len(begins), len(ends), len(axes), len(strides)}
     checks.require(len(lengths) == 1, node, "starts, ends, axes and steps of Slice differ in number")
@@ -142,7 +145,10 @@ register(
     fold=_fold_slice,
     static_inputs=(1, 2, 3, 4),
     negative_inputs=(1, 2),
+    bounded_inputs=(1, 2),
     axes=Axes(3),
+    split_ahead=split_slice,
+    is_split_ahead=lambda operands: len(operands) > 4 and is_open(operands[4]),
     adapters=((1, _slice_to_inputs),),
 )
 
@@ -166,9 +172,8 @@ def _split_sizes(node: Node) -> tuple[int, list[Dim]]:
         total: Dim = 0
         for part in sizes:
             total = ix.add(total, part)
-        if total != size:
-            parts = ", ".join(map(ix.text, sizes))
-            raise ShapeError(f"parts of sizes {parts} do not make up {ix.text(size)}", origin=node.origin)
+        parts = ", ".join(map(ix.text, sizes))
+        checks.require_equal(node, total, size, f"parts of sizes {parts} do not make up {ix.text(size)}")
         return axis, sizes
     number = node.attributes.num_outputs
     checks.require(number is not None and number > 0, node, "Split has neither sizes nor a number of parts")

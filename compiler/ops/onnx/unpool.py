@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
@@ -15,6 +13,7 @@ from ..checks import FLOATS
 from ..math.nodes import view
 from ..math.windows import per_axis
 from ..registry import Builder, Indices, Inferred, register
+from .padding import padded_to
 from .scatter import scatter
 
 
@@ -65,10 +64,9 @@ def _expand(builder: Builder, node: Node) -> Sequence[Value]:
     result = view(builder, flat, *shape)
     if node.optional(2) is None:
         return [result]
-    pads = np.zeros(2 * value.rank, np.int64)
-    for axis, wanted in enumerate(checks.static_integers(node, 2, "output_shape")):
-        pads[value.rank + axis] = wanted - checks.concrete(node, shape[axis], "a size")
-    return [builder.op("Pad", result, builder.constant(pads))]
+    wanted = tuple(checks.static_dims(node, 2, "output_shape"))
+    after = [ix.add(size, ix.multiply(inner, -1)) for size, inner in zip(wanted, shape)]
+    return [padded_to(builder, result, [*(0 for _ in after), *after], wanted)]
 
 
 register(

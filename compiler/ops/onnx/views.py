@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.errors import NotKnownError, ShapeError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape
 from ...symbolic import polynomial as ix
@@ -20,6 +20,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.regroup import broadcast_coordinates, reindex
 from ..registry import Axes, Inferred, Read, register
+from .integers_ahead import is_reshaped_ahead, split_reshape
 
 # -- changes of shape ------------------------------------------------------------------------------------------------
 
@@ -52,11 +53,13 @@ def reshaped_dims(node: Node, shape: Shape, wanted: Sequence[Dim], allow_zero: b
         quotient = ix.divide(elements, others)
         if quotient is None:
             text = checks.describe_shape(shape)
-            raise ShapeError(f"{text} does not divide into groups of {ix.text(others)} elements", origin=node.origin)
+            fault = NotKnownError if isinstance(others, ix.Index) else ShapeError
+            raise fault(f"{text} does not divide into groups of {ix.text(others)} elements", origin=node.origin)
         dims[unknown[0]] = quotient
-    checks.require(
-        ix.product(dims) == elements,
+    checks.require_equal(
         node,
+        ix.product(dims),
+        elements,
         f"{checks.describe_shape(shape)} does not reshape to {checks.describe_shape(tuple(dims))}",
     )
     return tuple(dims)
@@ -86,6 +89,8 @@ register(
     store_map=_store_reshaped,
     fold=_fold_to_output_shape,
     static_inputs=(1,),
+    split_ahead=split_reshape,
+    is_split_ahead=is_reshaped_ahead,
 )
 
 

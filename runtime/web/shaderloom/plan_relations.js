@@ -348,12 +348,13 @@ function boundsIn(value, symbols, path) {
     new Refusal("symbol", `depends on '${name}', which is no symbol of the plan`, path));
 }
 
-/** Return the bounds of a size, which must not be negative for all values of the symbols.
- *  @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path @returns {Bounds} */
-export function sizeBounds(value, symbols, path) {
+/** Return the bounds of a size, which must not be negative for all values of the symbols unless it is signed.
+ *  @param {any} value @param {{ get(name: string): Bounds | undefined }} symbols @param {Path} path
+ *  @param {boolean} [isSigned] @returns {Bounds} */
+export function sizeBounds(value, symbols, path, isSigned = false) {
   const bounds = boundsIn(value, symbols, path);
   if (!bounds) throw new Refusal("overflow", "may be as large as 2 to the power of 53", path);
-  if (bounds[1] < 0) throw new Refusal("negative", "is negative", path);
+  if (bounds[1] < 0 && !isSigned) throw new Refusal("negative", "is negative", path);
   return bounds;
 }
 

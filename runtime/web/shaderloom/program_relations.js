@@ -18,7 +18,7 @@ const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32"
 const NUMBER = { dtype: "int64", shape: [] };
 
 /** Kinds of steps that no other step follows. */
-const LAST = ["branch", "refuse"];
+const LAST = ["branch", "compare", "refuse"];
 
 /** @param {any} manifest @param {Set<string>} planKeys those of its plans that are no stages: no stage and no program
  *  may have one of them @throws {Refusal} for the first relation that does not hold */
@@ -78,7 +78,7 @@ function* typed(steps, types) {
   const before = types.size;
   for (const step of steps) {
     yield [step, types];
-    if (step.kind === "branch") {
+    if (["branch", "compare"].includes(step.kind)) {
       yield* typed(step.true, types);
       yield* typed(step.false, types);
     } else if (step.kind === "loop") {
@@ -198,8 +198,8 @@ class ProgramCheck {
       if (LAST.includes(step.kind) && index + 1 < steps.length) {
         throw new Refusal("last step", "is not the last step", place);
       }
-      if (step.kind === "branch") {
-        this.#requireRead(step.condition, 1, ["bool"], [...place, "condition"]);
+      if (["branch", "compare"].includes(step.kind)) {
+        this.#checkDecision(step, place);
         least += Math.min(...["true", "false"].map((side) => this.#checkSteps(step[side], results, [...place, side])));
       } else if (step.kind === "loop") least += this.#checkLoop(step, place);
       else if (step.kind === "stage") this.#checkStage(step, place);
@@ -219,6 +219,13 @@ class ProgramCheck {
     this.#values.forget(values);
     this.#symbols.forget(symbols);
     return least;
+  }
+
+  /** Check what a step decides by: a condition, or sizes, which may be negative here.
+   *  @param {any} step @param {Path} path */
+  #checkDecision(step, path) {
+    if (step.kind === "branch") this.#requireRead(step.condition, 1, ["bool"], [...path, "condition"]);
+    else for (const name of ["left", "right"]) sizeBounds(step[name], this.#symbols, [...path, name], true);
   }
 
   /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @param {number} least

@@ -109,6 +109,9 @@ export class ProgramRunner {
       else if (step.kind === "loop") await this.#runLoop(run, step);
       else if (step.kind === "branch") {
         await this.#runSteps(run, await this.#isTrue(turn, values, step.condition) ? step.true : step.false);
+      } else if (step.kind === "compare") {
+        const [left, right] = [evaluate(step.left, sizes), evaluate(step.right, sizes)];
+        await this.#runSteps(run, (step.test === "less" ? left < right : left === right) ? step.true : step.false);
       } else {
         const elements = await this.#read(turn, valueAt(values, step.value));
         for (const [at, symbol] of step.symbols.entries()) sizes[symbol] = elements[at];
@@ -365,8 +368,8 @@ const dispatchCount = ({ commands }, sizes) => commands.reduce((sum, command) =>
 function countWork({ work }, number, step) {
   work.done += number;
   if (work.done <= MOST_WORK) return;
-  const { kind, outputs: [output] = [], iteration, value, condition, plan } = step;
-  const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? plan}'`;
+  const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
+  const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan}'`;
   throw new ShaderloomError(
     "input", `a run carries out at most ${MOST_WORK} steps and dispatches; this one has more with its ${text}`);
 }

@@ -60,7 +60,9 @@ export const SCHEMA = {
         "steps": "steps"
       } },
       "refuse": { "record": { "reason": "text" } },
-      "branch": { "record": { "condition": "text", "true": "steps", "false": "steps" } }
+      "branch": { "record": { "condition": "text", "true": "steps", "false": "steps" } },
+      "compare": { "record": { "test": { "one of": ["less", "equal"] }, "left": "size", "right": "size",
+        "true": "steps", "false": "steps" } }
     } },
     "weight record": { "record": { "bytes": "count", "parts": { "list": "part", "least": 1, "most": 65536 } } },
     "part": { "record": { "file": "text", "offset": "count", "length": "count" } },

@@ -31,6 +31,7 @@ from shaderloom.runtime.plan.model_metadata import ModelMetadata
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
 from ...support.hostile import Seed, structural
+from ...support.hostile_comparisons import COMPARISONS
 from ...support.hostile_mutations import mutated
 from ...support.hostile_relations import RELATIONS, STATES, with_alias_chain
 from ...support.hostile_steps import GROWTH, LOOPS, PROGRAMS, STAGES
@@ -160,10 +161,22 @@ def growing(seeds) -> Seed:
     return [seed for seed in seeds if seed.manifest.get("programs")][2]
 
 
+@pytest.fixture(scope="module")
+def comparing(seeds) -> Seed:
+    programs = [seed for seed in seeds if seed.manifest.get("programs")]
+    return next(seed for seed in programs if seed.manifest["programs"][0]["steps"][-1]["kind"] == "compare")
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "has_plan"),
-    [("program", PROGRAMS, False), ("program", STAGES, True), ("loops", LOOPS, False), ("growing", GROWTH, False)],
-    ids=["programs", "stages", "loops", "growth"],
+    [
+        ("program", PROGRAMS, False),
+        ("program", STAGES, True),
+        ("loops", LOOPS, False),
+        ("growing", GROWTH, False),
+        ("comparing", COMPARISONS, False),
+    ],
+    ids=["programs", "stages", "loops", "growth", "comparisons"],
 )
 def test_programs_are_refused(request, kind, changes, has_plan):
     """By the rules and in the places of both readers; what the manifest says of stages when their plans are read."""
@@ -212,9 +225,9 @@ def test_values_of_one_side_are_not_those_of_the_other(program):
 
 @pytest.mark.slow
 @needs_node
-def test_every_wrong_value_of_every_field(seeds, program, loops, javascript):
+def test_every_wrong_value_of_every_field(seeds, program, loops, comparing, javascript):
     """Some 8,000: a value of another type, a number beyond its range, a name that is none, a missing field."""
-    for seed in (*seeds[:2], kept_seed("cache"), program, loops):
+    for seed in (*seeds[:2], kept_seed("cache"), program, loops, comparing):
         rules: Counter[str | None] = Counter()
         for name, file, change in structural(seed):
             files = seed.changed(file, change).files()

@@ -73,18 +73,18 @@ def test_scales_that_are_none_are_refused(tmp_path, device):
 def test_a_shape_that_does_not_fit_is_refused_in_runs(tmp_path, device):
     bundle_of("shapes of which few fit", tmp_path / "b")
     with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
-        with pytest.raises(shaderloom.InputError, match="'shape' is 4 4, for which these shapes do not fit"):
+        with pytest.raises(shaderloom.InputError, match=r"!= 12, for which these shapes do not fit"):
             session.run(None, {"x": floats(12), "shape": ints(4, 4)})
         with pytest.raises(shaderloom.InputError, match=r"'shape\[1\]' is 12 in this run, .* compiled for 3 to 6"):
             session.run(None, {"x": floats(12), "shape": ints(3, 12)})
 
 
-@pytest.mark.slow
 def test_more_values_than_branches_are_refused(tmp_path):
-    model = parse(DECIDING["shapes of which few fit"].text)
-    ranges = {"shape[0]": (1, 12), "shape[1]": (1, 12)}
-    with pytest.raises(shaderloom.ShapeError, match=r"for shape\[0\] from 1 to 12, shape\[1\] from 1 to 12: .*--range"):
-        compile_bundle(model, tmp_path / "b", shapes=[{"x": (12,), "shape": (2,)}], ranges=ranges)
+    model = parse(
+        "g (float[2, 3, 4, 5, 6] x, int64[2] axes) => (float[a, b, c] y) { y = ReduceSum<keepdims = 0>(x, axes) }"
+    )
+    with pytest.raises(shaderloom.ShapeError, match=r"for axes\[0\] from 0 to 4, axes\[1\] from 0 to 4: .*--range"):
+        compile_bundle(model, tmp_path / "b", shapes=[{"axes": (2,)}], ranges={"axes[0]": (0, 4), "axes[1]": (0, 4)})
 
 
 def test_integers_below_zero_have_ranges(tmp_path, device):
@@ -96,15 +96,14 @@ def test_integers_below_zero_have_ranges(tmp_path, device):
     )
     (program,) = manifest.programs
     ranges = {name: sizes.to_json() for name, sizes in program.ranges.items()}
-    assert ranges == {"p[0]": [-4, 3], "p[1]": [-5, -1, 2], "s": [-4096, 4096]}
+    assert ranges == {"p[0]": [-4, 3], "p[1]": [-5, -1, 2], "s": [-10, 10]}
     with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
-        for s, *pads in ((4, 0, -1), (-3, -4, -5), (-99, 3, -3), (12, -1, -1)):
+        for s, *pads in ((4, 0, -1), (-3, -4, -5), (-99, 3, -3), (12, -1, -1), (-5000, 0, -1)):
             feeds = {"x": floats(9), "s": ints(s), "p": ints(*pads)}
             for actual, expected in zip(session.run(None, feeds), reference(model, feeds), strict=True):
                 np.testing.assert_array_equal(actual, expected)
-        for s, p, text in ((-5000, -1, r"'s' is -5000 in this run, .* -4096 to 4096"), (0, -2, r"'p\[1\]' is -2")):
-            with pytest.raises(shaderloom.InputError, match=text):
-                session.run(None, {"x": floats(9), "s": ints(s), "p": ints(0, p)})
+        with pytest.raises(shaderloom.InputError, match=r"'p\[1\]' is -2"):
+            session.run(None, {"x": floats(9), "s": ints(0), "p": ints(0, -2)})
 
 
 @pytest.mark.slow
