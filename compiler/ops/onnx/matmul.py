@@ -22,10 +22,10 @@ def _infer_matmul(node: Node) -> Inferred:
 
 
 def matmul_array(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Multiply with numpy; half-precision floats accumulate in f32."""
-    if left.dtype.itemsize < 4 and left.dtype.kind not in "iu":
-        return np.matmul(left.astype(np.float32), right.astype(np.float32)).astype(left.dtype)
-    return np.matmul(left, right)
+    """Multiply with numpy; floats in double precision, rounded once, so that no sum depends on the processor's BLAS."""
+    if left.dtype.kind in "iu":
+        return np.matmul(left, right)
+    return np.matmul(left.astype(np.float64), right.astype(np.float64)).astype(left.dtype)
 
 
 def _fold_matmul(node: Node, left: np.ndarray, right: np.ndarray) -> np.ndarray:
