@@ -104,7 +104,9 @@ def test_faults_are_of_the_classes_of_onnxruntime(session, model, x):
         bind(binding, library)
         each.run_with_iobinding(binding)
 
-    value = lambda library, *arguments: library.OrtValue.ortvalue_from_shape_and_type(*arguments)  # noqa: E731
+    def value(library, *arguments):
+        return library.OrtValue.ortvalue_from_shape_and_type(*arguments)
+
     faults = {
         "an input of this name": lambda library, each: each.io_binding().bind_cpu_input("none", x),
         "a value of this name": lambda library, each: each.io_binding().bind_ortvalue_input(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -50,8 +51,9 @@ def test_arrays_arrive_as_they_were(memories):
                 np.testing.assert_array_equal(array, expected, err_msg=str(number))
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files without a name")
 def test_large_arrays_of_one_shape_are_neighbours_in_shared_memory():
-    memories = shared_memories(1) or pytest.skip("the system has no files without a name")
+    memories = shared_memories(1)
     worker, pool = pair(memories)
     rows = [np.full((1, 30_001), number, np.float32) for number in range(3)]
     received = passed(pool, worker, rows, 0)
@@ -66,8 +68,9 @@ def test_large_arrays_of_one_shape_are_neighbours_in_shared_memory():
     np.testing.assert_array_equal(np.concatenate(back.message), np.concatenate(rows))
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files without a name")
 def test_without_room_arrays_follow_the_message(monkeypatch):
-    memories = shared_memories(1) or pytest.skip("the system has no files without a name")
+    memories = shared_memories(1)
     worker, pool = pair(memories)
 
     def full(size: int) -> np.ndarray:
