@@ -317,7 +317,10 @@ def test_starts_of_processes(tmp_path) -> None:
     for start in found:
         assert 0 < start["create_s"] + start["first_s"] < start["start_s"] < PATIENCE
         assert start["cpu_s"] > 0 and start["run_ms"] > 0
-    (failed,) = starts.try_starts(command(tmp_path / "none.onnx"), environment, runs=1)
+    commands = {"runs": command(tmp_path / "m.onnx"), "fails": command(tmp_path / "none.onnx")}
+    turns = starts.start_in_turns(commands, environment, runs=1, rounds=2)
+    assert list(turns) == list(commands) and len(turns["runs"]) == len(starts.PROCESSES)
+    (failed,) = turns["fails"]
     assert "there is no file" in failed["error"]
 
 
