@@ -85,7 +85,8 @@ export interface Generator {
   /** The tokens in the cache. */
   readonly tokens: number[];
   encode(prompt: Prompt): Promise<number[]>;
-  /** Return the pieces of an answer. A generation that has not ended ends with the next one. */
+  /** Return the pieces of an answer. A generation that has not ended ends with the next one. Throws "input" for an
+   *  option that there is not, so that none is ignored. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /** Forget the tokens in the cache but for the first `length`; return how many remain. */
   rewind(length?: number): number;

@@ -249,6 +249,13 @@ def test_caches_that_never_grow_are_refused(open_bundle: Any, bundle: Path, tmp_
         page.call("generate", [3], {"maxNewTokens": 2})
 
 
+def test_options_without_effect_are_refused(page: Page):
+    for name, reason in (("promptLookupNumTokens", "no drafts"), ("jsonSchema", "no grammars"), ("top_k", "topK")):
+        with pytest.raises(PageError, match=f"no option '{name}'.*{reason}"):
+            page.call("generate", [3], {name: 4, "maxNewTokens": 1})
+    assert page.evaluate("generate([3], { maxNewTokens: 1, topK: undefined, other: undefined })")["newTokens"] == 1
+
+
 def test_a_bundle_that_generates_no_text(open_bundle: Any, static_bundle: Path):
     page = open_bundle(static_bundle)
     page.evaluate(OPEN)

@@ -95,6 +95,7 @@ class Generator {
 
   /** @param {api.Prompt} prompt @param {api.GenerateOptions} [options] @returns {api.Generation} */
   generate(prompt, options = {}) {
+    checkOptions(options);
     const sampling = new Sampling(options);
     const stops = new StopTexts(options.stop ?? []);
     const statistics = {
@@ -254,6 +255,26 @@ class Generator {
     this.#choice?.then((choice) => choice.dispose(), () => {});
     this.#words?.dispose?.();
     this.session.dispose();
+  }
+}
+
+/** Options of `generate`. @type {ReadonlySet<string>} */
+const OPTIONS = new Set(/** @type {(keyof api.GenerateOptions)[]} */ ([
+  "maxNewTokens", "temperature", "topK", "topP", "minP", "repetitionPenalty", "seed", "stop", "signal",
+]));
+/** Options in Python that a page has not, and why. @type {ReadonlyMap<string, string>} */
+const ELSEWHERE = new Map([
+  ["promptLookupNumTokens", "pages verify no drafts"], ["encoderInputs", "pages run no encoder"],
+  ["processors", "pages have no functions that change logits"],
+  ...["jsonSchema", "regex", "grammar"].map((name) => /** @type {[string, string]} */ ([name, "pages follow no grammars"])),
+]);
+
+/** Refuse options that would have no effect. @param {object} options @throws {ShaderloomError} "input" */
+function checkOptions(options) {
+  for (const [name, value] of Object.entries(options)) {
+    if (value === undefined || OPTIONS.has(name)) continue;
+    const reason = ELSEWHERE.get(name) ?? `the options are ${[...OPTIONS].join(", ")}`;
+    throw new ShaderloomError("input", `generate has no option '${name}': ${reason}`);
   }
 }
 
