@@ -41,6 +41,7 @@ from ..runtime.plan.plan import Plan
 from .index_guard import check_ranges, warn_of_unchecked
 from .opening_device import OpeningDevice, warn_of_software
 from .ort_session import OrtSession
+from .output_targets import fill, output_targets
 from .provider_chain import ProviderChain
 from .run_trace import RunTrace
 
@@ -247,22 +248,7 @@ class InferenceSession(OrtSession):
             replayed = self._chain.try_replay(input_feed, outputs)
             if replayed is not None:
                 return [replayed[name] for name in names]
-        locations = self._locations
-        targets: dict[str, Any] = {}
-        for name in names:
-            if name not in locations:
-                raise InputError(
-                    f"the model has no output '{name}'", hint=f"its outputs are {', '.join(self._output_names)}"
-                )
-            targets[name] = locations[name]
-        arrays: dict[str, np.ndarray] = {}
-        for name, memory in (outputs or {}).items():
-            if name not in targets:
-                raise InputError("memory was given for an output that was not asked for", tensor=name)
-            if isinstance(memory, np.ndarray):
-                targets[name], arrays[name] = "cpu", memory
-            else:
-                targets[name] = memory
+        targets, arrays = output_targets(names, outputs, self._locations)
         if self._closed:
             raise ClosedError("the session is closed")
         if run_options is not None and run_options.terminate:
@@ -270,7 +256,7 @@ class InferenceSession(OrtSession):
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
         results = self._run_checked(feeds, targets)
         for name, array in arrays.items():
-            results[name] = _fill(name, array, results[name])
+            results[name] = fill(name, array, results[name])
         return [results[name] for name in names]
 
     # Beyond onnxruntime
@@ -492,18 +478,6 @@ def _compiler_options(
     if providers[0] == "cpu":  # which checks indices itself
         compiler.pop("check_indices", None)
     return compiler
-
-
-def _fill(name: str, array: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """Write a result into the caller's array."""
-    if array.dtype != result.dtype or array.shape != result.shape:
-        raise InputError(
-            f"the array for the output is {array.dtype.name}{list(array.shape)}, "
-            f"the result {result.dtype.name}{list(result.shape)}",
-            tensor=name,
-        )
-    np.copyto(array, result)
-    return array
 
 
 def _tuning(seconds: float) -> Tune | None:
