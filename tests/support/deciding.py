@@ -185,6 +185,21 @@ DECIDING = {
          for begin, end, k, low in (((2, 1), (5, 4), 1, 5), ((-3, -5), (-1, -1), -2, -4), ((-9, 4), (99, -4), 3, 4))],
         {"dynamic": {"n": (1, 9)}},
     ),
+    "transforms of lengths that runs decide": Deciding(
+        """g (float[1, n, 1] s, int64 size) => (float[1, f, 9, 2] frames, float[1, size, 2] z, float[1, size, 2] back)
+            <int64 step = {4}, int64 length = {16}> {
+            frames = STFT(s, step, , length)  z = DFT<axis = 1>(s, size)  back = DFT<axis = 1, inverse = 1>(z) }""",
+        [{"s": floats(1, n, 1), "size": number(size)} for n, size in ((40, 64), (90, 16))],
+        {"dynamic": {"n": (16, 200)}},
+    ),
+    "frames of lengths that runs decide": Deciding(
+        """g (float[200] x, int64 length, float low) => (float[1, f, c, 2] y)
+            <int64 step = {8}, int64[2] axes = {0, 2}> {
+            above = Greater(x, low)  some = Compress(x, above)  s = Unsqueeze(some, axes)
+            y = STFT(s, step, , length) }""",
+        [{"x": floats(200), "length": number(length), "low": np.array(low, np.float32)}
+         for length, low in ((16, 0), (64, -9))],
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

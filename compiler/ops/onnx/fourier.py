@@ -1,7 +1,8 @@
 """DFT, STFT and MelWeightMatrix.
 
 A transform of a short signal is a product with two constant matrices.  A longer one is cut into transforms of its
-factors, with a twist in between (Cooley and Tukey), as long as there are factors.
+factors, with a twist in between (Cooley and Tukey), as long as there are factors.  One of a length that a run decides
+is a product with two matrices that the device computes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....runtime.plan import dtypes
-from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.dtypes import FLOAT32, INT32
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
@@ -21,7 +22,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.nodes import in_type, part, view
-from ..registry import Builder, Inferred, RawNode, Read, register
+from ..registry import Axes, Builder, Inferred, RawNode, Read, register
+from .padding import padded_to
 
 #: Longest signal that one matrix transforms
 DIRECT = 256
@@ -42,17 +44,32 @@ def _matrices(length: int, count: int, sign: int) -> tuple[np.ndarray, np.ndarra
     """Return cosine and sine of ``sign * 2 pi n k / length`` for all n below ``length`` and k below ``count``."""
     turns = np.outer(np.arange(length), np.arange(count)) % length
     angles = sign * 2.0 * np.pi * turns / length
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return np.cos(angles), np.sin(angles)
 
 
-def _times(builder: Builder, signal: Complex, cosines: np.ndarray, sines: np.ndarray, operation: str) -> Complex:
-    """Multiply by a complex constant: a matrix (MatMul) or factors (Mul)."""
-    c, s = builder.constant(cosines), builder.constant(sines)
+def _rotations(builder: Builder, length: Dim, rows: Dim, columns: Dim, sign: int) -> tuple[Value, Value]:
+    """Build cosine and sine of ``sign * 2 pi n k / length`` for all n below ``rows`` and k below ``columns``."""
+    at = _counted(builder, length)
+    cosine, sine = (builder.op("Rotations", at, domain="loom", length=length, function=each) for each in ("cos", "sin"))
+    cosines, sines = (
+        builder.op("RotationMatrix", table, domain="loom", rows=rows, columns=columns)
+        for table in (cosine, sine if sign > 0 else builder.op("Neg", sine))
+    )
+    return cosines, sines
+
+
+def _times(builder: Builder, signal: Complex, c: Value, s: Value, operation: str) -> Complex:
+    """Multiply by a complex matrix (MatMul) or by complex factors (Mul): ``c`` + i ``s``."""
     real, imaginary = builder.op(operation, signal.real, c), builder.op(operation, signal.real, s)
     if signal.imaginary is not None:
         real = builder.op("Sub", real, builder.op(operation, signal.imaginary, s))
         imaginary = builder.op("Add", imaginary, builder.op(operation, signal.imaginary, c))
     return Complex(real, imaginary)
+
+
+def _constants(builder: Builder, arrays: Sequence[np.ndarray]) -> tuple[Value, Value]:
+    cosines, sines = (builder.constant(array.astype(np.float32)) for array in arrays)
+    return cosines, sines
 
 
 def _each(signal: Complex, change: Callable[[Value], Value]) -> Complex:
@@ -65,50 +82,98 @@ def _factor(length: int) -> int:
     return next((factor for factor in range(math.isqrt(length), 1, -1) if length % factor == 0), 1)
 
 
-def transform(builder: Builder, signal: Complex, count: int, sign: int) -> Complex:
-    """Build the first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / N)`` along the last axis of size N."""
-    *outer, size = signal.real.shape
-    length = ix.number(size)
+def transform(builder: Builder, signal: Complex, length: Dim, count: Dim, sign: int) -> Complex:
+    """Build the first ``count`` sums over n of ``x[n] exp(sign 2 pi i n k / length)`` along the last axis.
+
+    An axis that is shorter than ``length`` counts as padded with zeros, one that is longer as cut.
+    """
+    if isinstance(length, ix.Index):
+        signal = _each(signal, lambda value: _cut(builder, value, length))
+        return _times(builder, signal, *_rotations(builder, length, signal.real.shape[-1], count, sign), "MatMul")
+    signal = _each(signal, lambda value: _resized(builder, value, ix.number(length)))
+    return _fixed_transform(builder, signal, ix.number(length), ix.number(count), sign)
+
+
+def _fixed_transform(builder: Builder, signal: Complex, length: int, count: int, sign: int) -> Complex:
+    """Build what :func:`transform` does, of ``length`` elements."""
+    outer = signal.real.shape[:-1]
     first = _factor(length)
     if length <= DIRECT or first == 1:
-        return _times(builder, signal, *_matrices(length, count, sign), "MatMul")
+        return _times(builder, signal, *_constants(builder, _matrices(length, count, sign)), "MatMul")
     second = length // first
     # n = second * n1 + n2 and k = k1 + first * k2
     split = _each(signal, lambda value: view(builder, value, *outer, first, second))
     swap = (*range(len(outer)), len(outer) + 1, len(outer))
-    columns = transform(builder, _each(split, lambda value: builder.op("Transpose", value, perm=swap)), first, sign)
+    pieces = _each(split, lambda value: builder.op("Transpose", value, perm=swap))
+    columns = _fixed_transform(builder, pieces, first, first, sign)
     angles = sign * 2.0 * np.pi * np.outer(np.arange(second), np.arange(first)) / length  # [n2, k1]
-    turned = _times(builder, columns, np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32), "Mul")
-    rows = transform(builder, _each(turned, lambda value: builder.op("Transpose", value, perm=swap)), second, sign)
+    turned = _times(builder, columns, *_constants(builder, (np.cos(angles), np.sin(angles))), "Mul")
+    turned = _each(turned, lambda value: builder.op("Transpose", value, perm=swap))
+    rows = _fixed_transform(builder, turned, second, second, sign)
     # [k1, k2] to k1 + first * k2
     joined = _each(rows, lambda value: builder.op("Transpose", value, perm=swap))
     joined = _each(joined, lambda value: view(builder, value, *outer, length))
     return _each(joined, lambda value: part(builder, value, len(outer), 0, count)) if count < length else joined
 
 
-def _real_inverse(builder: Builder, spectrum: Complex, length: int) -> Value:
+def _real_inverse(builder: Builder, spectrum: Complex, length: Dim) -> Value:
     """Build the real signal of ``length`` whose spectrum starts with ``spectrum`` (length // 2 + 1 numbers)."""
-    count = length // 2 + 1
-    cosines, sines = _matrices(length, count, 1)
-    weights = np.full((count, 1), 2.0 / length, np.float32)
+    count = ix.add(ix.floordiv(length, 2), 1)
+    if isinstance(length, ix.Index):
+        return _open_real_inverse(builder, _each(spectrum, lambda value: _cut(builder, value, count)), length)
+    spectrum = _each(spectrum, lambda value: _resized(builder, value, ix.number(count)))
+    cosines, sines = _matrices(ix.number(length), ix.number(count), 1)
+    weights = np.full((ix.number(count), 1), 2.0 / length)
     weights[0] = 1.0 / length
     if length % 2 == 0:
         weights[-1] = 1.0 / length
-    real = builder.op("MatMul", spectrum.real, builder.constant(cosines.T * weights))
-    if spectrum.imaginary is None:
-        return real
-    return builder.op("Sub", real, builder.op("MatMul", spectrum.imaginary, builder.constant(sines.T * weights)))
+    c, s = _constants(builder, (cosines.T * weights, sines.T * weights))
+    return _times(builder, spectrum, c, s, "MatMul").real
+
+
+def _open_real_inverse(builder: Builder, spectrum: Complex, length: Dim) -> Value:
+    """Build what :func:`_real_inverse` does, of a length that a run decides."""
+    numbers = spectrum.real.shape[-1]
+    zero, one, two = (builder.constant(np.array(number, np.int32)) for number in range(3))
+    at = _counted(builder, numbers)
+    is_last = builder.op("Equal", builder.op("Mul", at, two), _integer(builder, length))
+    is_single = builder.op("Or", builder.op("Equal", at, zero), is_last)
+    weights = in_type(builder, builder.op("Where", is_single, one, two), FLOAT32)
+    spectrum = _each(spectrum, lambda value: builder.op("Mul", value, weights))
+    signal = _times(builder, spectrum, *_rotations(builder, length, numbers, length, 1), "MatMul").real
+    return _divided(builder, signal, length)
+
+
+def _divided(builder: Builder, value: Value, length: Dim) -> Value:
+    if isinstance(length, ix.Index):
+        return builder.op("Div", value, in_type(builder, _integer(builder, length), FLOAT32))
+    return builder.op("Mul", value, builder.scalar(1.0 / length, value))
+
+
+def _integer(builder: Builder, size: Dim) -> Value:
+    return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
+
+
+def _counted(builder: Builder, size: Dim) -> Value:
+    """Build the numbers from 0 up to ``size``."""
+    return builder.op("Range", *(_integer(builder, number) for number in (0, size, 1)))
+
+
+def _cut(builder: Builder, value: Value, most: Dim) -> Value:
+    """Take ``most`` elements of the last axis at most."""
+    have = value.shape[-1]
+    size = ix.minimum(have, most)
+    return value if size == have else part(builder, value, value.rank - 1, 0, size)
 
 
 def _resized(builder: Builder, value: Value, size: int) -> Value:
     """Truncate the last axis, or pad it with zeros."""
-    axis = value.rank - 1
-    have = ix.number(value.shape[axis])
-    if have >= size:
-        return value if have == size else part(builder, value, axis, 0, size)
-    pads = np.zeros(2 * value.rank, np.int64)
-    pads[-1] = size - have
-    return builder.op("Pad", value, builder.constant(pads))
+    value = _cut(builder, value, size)
+    missing = ix.add(size, ix.multiply(value.shape[-1], -1))
+    if missing == 0:
+        return value
+    pads = [0] * (2 * value.rank - 1)
+    return padded_to(builder, value, [*pads, missing], (*value.shape[:-1], size))
 
 
 def _parts(builder: Builder, value: Value) -> Complex:
@@ -146,9 +211,8 @@ def _axis_input(raw: RawNode) -> None:
 @record
 class _Transform:
     axis: int
-    length: int  #: of the signal
-    needed: int  #: elements of the operand that count
-    count: int  #: elements of the result
+    length: Dim  #: of the signal
+    count: Dim  #: elements of the result
     real: bool  #: whether the result is real
 
 
@@ -158,17 +222,16 @@ def _described(node: Node) -> _Transform:
     axis = -2 if node.optional(2) is None else checks.static_integers(node, 2, "the axis of DFT")[0]
     axis = checks.normalise_axis(node, axis, value.rank)
     checks.require(axis < value.rank - 1, node, "the last axis holds real and imaginary parts")
-    size = checks.concrete(node, value.shape[axis], "the length of a transformed signal")
+    size = value.shape[axis]
     inverse, onesided = bool(attributes.inverse), bool(attributes.onesided)
-    default = 2 * (size - 1) if inverse and onesided else size
-    length = default if node.optional(1) is None else checks.static_integers(node, 1, "dft_length")[0]
-    checks.require(length > 0, node, f"a transform of length {length}")
+    length = ix.multiply(ix.add(size, -1), 2) if inverse and onesided else size
+    if node.optional(1) is not None:
+        length = checks.static_dims(node, 1, "dft_length")[0]
+    checks.require(ix.less(0, length), node, f"a transform of length {ix.text(length)}")
     if onesided and not inverse:
         checks.require(value.shape[-1] == 1, node, "a onesided transform is one of real numbers")
-        return _Transform(axis, length, length, length // 2 + 1, False)
-    if onesided:
-        return _Transform(axis, length, length // 2 + 1, length, True)
-    return _Transform(axis, length, length, length, False)
+        return _Transform(axis, length, ix.add(ix.floordiv(length, 2), 1), False)
+    return _Transform(axis, length, length, onesided)
 
 
 def _infer_dft(node: Node) -> Inferred:
@@ -185,14 +248,13 @@ def _expand_dft(builder: Builder, node: Node) -> Sequence[Value]:
     perm = (*(axis for axis in range(rank) if axis != described.axis), described.axis)
     back = tuple(perm.index(axis) for axis in range(rank))
     signal = _each(signal, lambda piece: builder.op("Transpose", piece, perm=perm))
-    signal = _each(signal, lambda piece: _resized(builder, piece, described.needed))
     if described.real:
         result = Complex(_real_inverse(builder, signal, described.length))
     else:
-        result = transform(builder, signal, described.count, 1 if node.attributes.inverse else -1)
+        sign = 1 if node.attributes.inverse else -1
+        result = transform(builder, signal, described.length, described.count, sign)
         if node.attributes.inverse:
-            factor = builder.scalar(1.0 / described.length, result.real)
-            result = _each(result, lambda piece: builder.op("Mul", piece, factor))
+            result = _each(result, lambda piece: _divided(builder, piece, described.length))
     result = _each(result, lambda piece: builder.op("Transpose", piece, perm=back))
     return [in_type(builder, _joined(builder, result), value.dtype)]
 
@@ -205,6 +267,7 @@ register(
     expand=_expand_dft,
     types=(FLOATS, checks.INDICES, checks.INDICES),
     static_inputs=(1, 2),
+    axes=Axes(2),
 )
 
 
@@ -215,8 +278,8 @@ register(
 class FramesAttributes:
     """[batch, samples] -> [batch, ``count``, ``length``]: frame ``i`` starts at sample ``i * step``."""
 
-    count: int
-    length: int
+    count: Dim
+    length: Dim
     step: int
 
 
@@ -250,26 +313,35 @@ def _frames(node: Node) -> FramesAttributes:
     checks.require(is_signal, node, "a signal is [batch, samples] or [batch, samples, 1 or 2]")
     step = checks.static_integers(node, 1, "frame_step")[0]
     if node.optional(3) is not None:
-        length = checks.static_integers(node, 3, "frame_length")[0]
+        length = checks.static_dims(node, 3, "frame_length")[0]
     else:
         checks.require(window is not None, node, "neither window nor frame_length")
         assert window is not None
-        length = checks.concrete(node, window.shape[0], "the length of the window")
-    samples = checks.concrete(node, value.shape[1], "the length of a transformed signal")
-    checks.require(0 < length <= samples and step > 0, node, f"frames of {length} samples in steps of {step}")
-    checks.require(window is None or window.shape == (length,), node, "the window differs from a frame in length")
-    return FramesAttributes((samples - length) // step + 1, length, step)
+        length = window.shape[0]
+    samples = value.shape[1]
+    fits = step > 0 and ix.less(0, length) and not ix.less(samples, length)
+    text = f"frames of {ix.text(length)} samples in steps of {step} from {ix.text(samples)} samples"
+    checks.require(fits, node, text)
+    if window is not None:
+        checks.require(window.rank == 1, node, "a window is a vector")
+        checks.require_equal(node, window.shape[0], length, "the window differs from a frame in length")
+    steps = ix.floordiv(ix.maximum(ix.add(samples, ix.multiply(length, -1)), 0), step)
+    return FramesAttributes(ix.add(steps, 1), length, step)
+
+
+def _frequencies(node: Node, frames: FramesAttributes) -> Dim:
+    return ix.add(ix.floordiv(frames.length, 2), 1) if node.attributes.onesided else frames.length
 
 
 def _infer_stft(node: Node) -> Inferred:
     value, frames = node.operand(0), _frames(node)
-    count = frames.length // 2 + 1 if node.attributes.onesided else frames.length
+    count = _frequencies(node, frames)
     return [(value.dtype, (value.shape[0], frames.count, count, 2))]
 
 
 def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
     value, window, frames = node.operand(0), node.optional(2), _frames(node)
-    count = frames.length // 2 + 1 if node.attributes.onesided else frames.length
+    count = _frequencies(node, frames)
     parameters = {"count": frames.count, "length": frames.length, "step": frames.step}
     samples = in_type(builder, value, FLOAT32)
     signal = _each(
@@ -279,7 +351,8 @@ def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
     if window is not None:
         weights = in_type(builder, window, FLOAT32)
         signal = _each(signal, lambda piece: builder.op("Mul", piece, weights))
-    return [in_type(builder, _joined(builder, transform(builder, signal, count, -1)), value.dtype)]
+    frequencies = transform(builder, signal, frames.length, count, -1)
+    return [in_type(builder, _joined(builder, frequencies), value.dtype)]
 
 
 register(
