@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,6 +36,7 @@ class OperatorSignature:
     #: attribute -> its kind, a number of ``AttributeProto.AttributeType``
     kinds: Mapping[str, int] = field(default_factory=dict)
     deprecated: bool = False
+    has_body: bool = False  #: whether other operators define it
 
 
 @functools.cache
@@ -53,6 +54,12 @@ def signature(op: str, domain: str, opset: int) -> OperatorSignature | None:
     if domain not in _STANDARD_DOMAINS or (registry.find(op, domain) and not versions):
         return None
     raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain, opset))
+
+
+def has_body(op: str, domain: str, opset: int) -> bool:
+    """Return whether the standard defines an operator by other operators at an opset."""
+    fitting = [version for version in _versions().get((domain, op), ()) if version[0] <= opset]
+    return bool(fitting) and OperatorSignature(*fitting[-1]).has_body
 
 
 def hint_for(op: str, domain: str, opset: int) -> str:
@@ -94,7 +101,10 @@ def _standard() -> tuple[int, Mapping[tuple[str, str], tuple[_Fields, ...]]]:
 
 
 def _library() -> str | None:
-    """Return what tells one library of schemas from another: name, size and time of its files; None without a file."""
+    """Return what tells one table of schemas from another: its fields, and name, size and time of the library's files.
+
+    Return None for a library without a file.
+    """
     spec = find_spec("onnx")
     for folder in spec.submodule_search_locations or () if spec is not None else ():
         try:
@@ -103,7 +113,8 @@ def _library() -> str | None:
         except OSError:
             continue
         if files:
-            return repr(sorted((name, status.st_size, status.st_mtime_ns) for name, status in files))
+            states = sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
+            return repr(([item.name for item in fields(OperatorSignature)], states))
     return None
 
 
@@ -126,6 +137,7 @@ def read_standard() -> tuple[int, dict[tuple[str, str], tuple[_Fields, ...]]]:
             tuple(item.name for item in schema.inputs),
             kinds,
             schema.deprecated,
+            schema.has_function or schema.has_context_dependent_function,
         )
         history.setdefault((schema.domain, schema.name), []).append(signature_fields)
     operators = {key: tuple(sorted(versions, key=lambda fields: fields[0])) for key, versions in history.items()}

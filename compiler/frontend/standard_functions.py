@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ops.registry import registry
 from .messages import AttributeProto, FunctionProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
+from .schemas import has_body
 
 #: Domain of the functions made here; no file has it
 DOMAIN = "loom.functions"
@@ -55,15 +56,11 @@ def _schema(node: NodeProto, opsets: Mapping[str, int], functions: set[tuple[str
     domain = _domain(node.domain)
     if registry.find(node.op_type, domain) is not None or (node.domain, node.op_type) in functions:
         return None
-    if domain not in opsets:
+    if domain not in opsets or not has_body(node.op_type, domain, opsets[domain]):
         return None
     import onnx.defs  # few models have such nodes
 
-    try:
-        schema: Any = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
-    except (onnx.defs.SchemaError, TypeError):  # a name that is no UTF-8 is of type bytes
-        return None
-    return schema if schema.has_function or schema.has_context_dependent_function else None
+    return onnx.defs.get_schema(node.op_type, opsets[domain], domain)
 
 
 def _body(node: NodeProto, schema: Any, opset: int, types: Mapping[str, TypeProto]) -> FunctionProto | None:

@@ -26,14 +26,14 @@ standard = marshal.load(open({table!r}, "rb"))
 schemas._standard = lambda: standard
 data = bytes.fromhex({data!r})
 model = load_model(data)
-assert [node.definition.name for node in model.graph.nodes] == ["Transpose", "Relu"]
+assert [node.definition.name for node in model.graph.nodes] == ["Transpose", "Add", "Relu"]
 assert ("onnx" in sys.modules) == {imported}, "onnx"
 import onnx, pickle
 for name in ("ModelProto", "TensorProto", "GraphProto", "NodeProto", "AttributeProto", "TypeProto"):
     assert getattr(messages, name) is getattr(onnx, name), name
 assert pickle.loads(pickle.dumps(model.proto)) == model.proto
 onnx.checker.check_model(model.proto)
-assert len(load_model(onnx.ModelProto.FromString(data)).graph.nodes) == 2
+assert len(load_model(onnx.ModelProto.FromString(data)).graph.nodes) == 3
 """
 
 #: What a program may do before, and whether it has imported the package then
@@ -51,7 +51,8 @@ BEFORE = {
 def test_messages_are_those_of_the_package_which_is_not_imported(first: str, tmp_path: Path) -> None:
     (tmp_path / "table").write_bytes(marshal.dumps(schemas.read_standard()))
     text = (
-        '<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[3,2] y) { t = Transpose(x) y = Relu(t) }'
+        '<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x) => (float[3,2] y) '
+        "{ t = Transpose(x) one = Constant <value_float = 1.0> () u = Add(t, one) y = Relu(u) }"
     )
     data = onnx.parser.parse_model(text).SerializeToString().hex()
     program = SAME.format(first=first, imported=BEFORE[first], data=data, table=str(tmp_path / "table"))
@@ -72,6 +73,8 @@ def test_signatures_are_those_of_the_schemas() -> None:
                 schema: Any = onnx.defs.get_schema(op, opset, domain)
             except onnx.defs.SchemaError:
                 continue
+            has_body = schema.has_function or schema.has_context_dependent_function
+            assert schemas.has_body(op, domain, opset) == has_body, (op, opset)
             own = schemas.signature(op, domain, opset)
             if (op in schemas._OF_ANY_OPSET) and domain == "":
                 continue
