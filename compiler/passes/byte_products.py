@@ -25,11 +25,12 @@ from ...runtime.plan.dtypes import FLOAT32, INT8, INT32, UINT8
 from ...runtime.plan.record import record
 from ..compilation import Compilation
 from ..ir.graph import Node, Value
-from ..ops.internal.byte_products import MOST_GROUP
+from ..ops.internal.byte_products import MOST_GROUP, group_scales
 from ..ops.internal.packed_weights import has_few_rows
-from ..ops.math.nodes import in_type
+from ..ops.internal.ranges import words_shape
+from ..ops.math.nodes import in_type, part
 from ..ops.math.reductions import reduce
-from ..ops.onnx.quantize import BYTES, centred, quantize
+from ..ops.onnx.quantize import BYTES, centred
 from ..ops.onnx.views import permutation
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
@@ -292,18 +293,15 @@ def _match_blocks(node: Node, facts: GraphFacts) -> Match | None:
 def _blocks(builder: GraphBuilder, match: Match) -> Value:
     node, group = match.root, match["group"]
     value, attributes = node.operand(0), node.attributes
-    *rows, terms = value.shape
-    groups = ix.divide(terms, group)
-    assert groups is not None
-    grouped = view(builder, value, (*rows, groups, group))
-    largest = reduce(builder, builder.op("Abs", grouped), "max", (len(rows) + 1,))
-    scale = builder.op("Mul", largest, builder.scalar(1 / 127, largest))
-    numbers = view(builder, quantize(builder, grouped, scale, None, INT8), value.shape)
+    shape, scales = words_shape(value.shape), group_scales(value.shape, group)
+    count = ix.product(list(shape))
+    rounded = builder.op("RoundGroups", value, domain="loom", group=group, stride=8 // attributes.bits)
+    bits = part(builder, rounded, 0, count, ix.product(list(scales)))
     return builder.op(
         "ByteMatMul",
-        builder.op("PackBytes", numbers, domain="loom", stride=8 // attributes.bits),
+        view(builder, part(builder, rounded, 0, 0, count), shape),
         node.operand(1),
-        view(builder, scale, (*rows, groups)),
+        view(builder, builder.op("BitCast", bits, to=FLOAT32.onnx), scales),
         *map(node.operand, (2, 3)),
         domain="loom",
         columns=attributes.columns,

@@ -4,6 +4,10 @@
 With a ``stride`` the bytes of a word are terms so far apart, and the words of ``4 stride`` neighbours follow each
 other: the order in which masks and shifts take codes of fewer bits out of their words.
 
+``loom.RoundGroups`` rounds a tensor [..., M, K] to bytes with a scale for each ``group`` of neighbours, 1/127 of the
+largest magnitude: the words that ``loom.PackBytes`` makes of the bytes, one after another, and behind them the bits of
+the scales.
+
 ``loom.ByteMatMul`` multiplies words of activations [..., M, W] by those of a weight [N / 4, W, 4], in the order of
 :mod:`.packed_weights`: exactly, to integers of 32 bits.  A last operand, int32 of no axis or [N], is subtracted from
 the bytes of the weight.  With scales of activations [..., M, groups] it multiplies by a weight of blocks, whose words,
@@ -19,7 +23,7 @@ import numpy as np
 
 from ....runtime.plan.dtypes import FLOAT32, INT32, UINT32
 from ....runtime.plan.record import record
-from ...ir.graph import Node
+from ...ir.graph import Node, Shape
 from ...symbolic import expr as ex
 from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
@@ -33,6 +37,8 @@ _BYTES = frozenset({"int8", "uint8"})
 WORD_BYTES = 4
 #: Terms of a group of activations at the most; their sum of products of bytes is exact as a float of 23 bits
 MOST_GROUP = 128
+#: Magnitude that the largest number of a group has as a byte
+LARGEST_BYTE = 127
 
 
 @record
@@ -100,6 +106,47 @@ register(
     reads=WORD_BYTES,
     reads_word=_are_words,
     types=(_BYTES,),
+)
+
+
+@record
+class RoundGroupsAttributes:
+    """``group`` neighbours along the last axis share a scale; ``stride`` is that of :class:`PackBytesAttributes`."""
+
+    group: int
+    stride: int = 1
+
+
+def group_scales(shape: Shape, group: int) -> tuple[Dim, ...]:
+    """Return the shape of the scales of a tensor's groups."""
+    return (*shape[:-1], ix.floordiv(shape[-1], group))
+
+
+def _infer_groups(node: Node) -> Inferred:
+    shape, group = node.operand(0).shape, node.attributes.group
+    scales = ix.product(list(group_scales(shape, group)))
+    return [(UINT32, (ix.multiply(scales, group // WORD_BYTES + 1),))]
+
+
+def rounded_groups(values: np.ndarray, group: int, stride: int) -> np.ndarray:
+    """Return the result of a ``RoundGroups``."""
+    groups = np.asarray(values, np.float32).reshape(-1, group)
+    scales = np.abs(groups).max(axis=1, initial=0.0) * np.float32(1 / LARGEST_BYTE)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a group of zeros has a scale of 0, and any bytes
+        quotients = np.rint(groups / scales[:, None])
+    numbers = np.clip(np.nan_to_num(quotients), -LARGEST_BYTE - 1, LARGEST_BYTE).astype(np.int8)
+    units = numbers.reshape(-1, WORD_BYTES, stride).swapaxes(1, 2)
+    words = np.ascontiguousarray(units).reshape(-1).view(np.uint32)
+    return np.concatenate([words, scales.view(np.uint32)])
+
+
+register(
+    name="RoundGroups",
+    domain="loom",
+    infer=_infer_groups,
+    attributes=RoundGroupsAttributes,
+    family="round_groups",
+    types=(frozenset({"float32"}),),
 )
 
 
