@@ -200,6 +200,18 @@ DECIDING = {
         [{"x": floats(200), "length": number(length), "low": np.array(low, np.float32)}
          for length, low in ((16, 0), (64, -9))],
     ),
+    "filters that runs stretch": Deciding(
+        """g (float[1, 2, n, 12] x, int64[2] sizes, float[2] s)
+                => (float[1, 2, a, b] y, float[1, 2, c, d] z, float[1, 2, e, f] part)
+            <float[4] roi = {0.1, 0.2, 0.8, 0.9}, int64[2] half = {0, 4}> {
+            y = Resize<axes = [2, 3], mode = "linear", antialias = 1>(x, , , sizes)
+            z = Resize<axes = [2, 3], mode = "cubic", antialias = 1, exclude_outside = 1>(x, , s)  w = Add(sizes, half)
+            part = Resize<axes = [2, 3], mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize">(
+                x, roi, , w) }""",
+        [{"x": floats(1, 2, n, 12), "sizes": ints(*sizes), "s": np.array(scales, np.float32)}
+         for n, sizes, scales in ((17, (5, 9), (0.5, 0.7)), (3, (11, 2), (0.4, 1.5)))],
+        {"dynamic": {"n": (1, 40)}},
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

@@ -166,19 +166,22 @@ def _clamped(position: Expr, size: Dim) -> Dim:
 
 def _cubic_weights(fraction: Expr, a: float) -> list[Expr]:
     """Return Keys' kernel at the distances ``1 + t, t, 1 - t, 2 - t`` of the four elements around the position."""
+    one = ex.const(1.0, "f32")
+    mirrored = one - fraction
+    return [far_weight(fraction + one, a), near_weight(fraction, a), near_weight(mirrored, a),
+            far_weight(mirrored + one, a)]  # fmt: skip
 
-    def number(value: float) -> Expr:
-        return ex.const(value, "f32")
 
-    def near(t: Expr) -> Expr:  # |distance| <= 1
-        return (number(a + 2.0) * t - number(a + 3.0)) * t * t + number(1.0)
+def near_weight(distance: Expr, a: float) -> Expr:
+    """Return Keys' kernel at a distance of at most 1."""
+    factor, offset, one = (ex.const(number, "f32") for number in (a + 2.0, a + 3.0, 1.0))
+    return (factor * distance - offset) * distance * distance + one
 
-    def far(t: Expr) -> Expr:  # 1 < |distance| < 2, at distance 1 + t
-        d = t + number(1.0)
-        return ((number(a) * d - number(5.0 * a)) * d + number(8.0 * a)) * d - number(4.0 * a)
 
-    mirrored = number(1.0) - fraction
-    return [far(fraction), near(fraction), near(mirrored), far(mirrored)]
+def far_weight(distance: Expr, a: float) -> Expr:
+    """Return Keys' kernel at a distance of 1 to 2."""
+    cubic, square, linear, constant = (ex.const(number, "f32") for number in (a, 5.0 * a, 8.0 * a, 4.0 * a))
+    return ((cubic * distance - square) * distance + linear) * distance - constant
 
 
 def _read_interpolated(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ....runtime.plan.dtypes import DType
+from ....runtime.plan.dtypes import INT32, DType
 from ...ir.graph import Value
 from ...symbolic.polynomial import Dim
 from ..registry import Builder
@@ -14,6 +14,11 @@ from ..registry import Builder
 def in_type(builder: Builder, value: Value, dtype: DType) -> Value:
     """Cast ``value`` to ``dtype``; a half that is not stored is not rounded."""
     return value if value.dtype is dtype else builder.op("Cast", value, to=dtype.onnx, rounds=0)
+
+
+def integer(builder: Builder, size: Dim, dtype: DType = INT32) -> Value:
+    """Return a size as a scalar."""
+    return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=dtype)
 
 
 def view(builder: Builder, value: Value, *shape: Dim) -> Value:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....runtime.plan import dtypes
-from ....runtime.plan.dtypes import FLOAT32, INT32
+from ....runtime.plan.dtypes import FLOAT32
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
@@ -21,7 +21,7 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
-from ..math.nodes import in_type, part, view
+from ..math.nodes import in_type, integer, part, view
 from ..registry import Axes, Builder, Inferred, RawNode, Read, register
 from .padding import padded_to
 
@@ -136,7 +136,7 @@ def _open_real_inverse(builder: Builder, spectrum: Complex, length: Dim) -> Valu
     numbers = spectrum.real.shape[-1]
     zero, one, two = (builder.constant(np.array(number, np.int32)) for number in range(3))
     at = _counted(builder, numbers)
-    is_last = builder.op("Equal", builder.op("Mul", at, two), _integer(builder, length))
+    is_last = builder.op("Equal", builder.op("Mul", at, two), integer(builder, length))
     is_single = builder.op("Or", builder.op("Equal", at, zero), is_last)
     weights = in_type(builder, builder.op("Where", is_single, one, two), FLOAT32)
     spectrum = _each(spectrum, lambda value: builder.op("Mul", value, weights))
@@ -146,17 +146,13 @@ def _open_real_inverse(builder: Builder, spectrum: Complex, length: Dim) -> Valu
 
 def _divided(builder: Builder, value: Value, length: Dim) -> Value:
     if isinstance(length, ix.Index):
-        return builder.op("Div", value, in_type(builder, _integer(builder, length), FLOAT32))
+        return builder.op("Div", value, in_type(builder, integer(builder, length), FLOAT32))
     return builder.op("Mul", value, builder.scalar(1.0 / length, value))
-
-
-def _integer(builder: Builder, size: Dim) -> Value:
-    return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
 
 
 def _counted(builder: Builder, size: Dim) -> Value:
     """Build the numbers from 0 up to ``size``."""
-    return builder.op("Range", *(_integer(builder, number) for number in (0, size, 1)))
+    return builder.op("Range", *(integer(builder, number) for number in (0, size, 1)))
 
 
 def _cut(builder: Builder, value: Value, most: Dim) -> Value:

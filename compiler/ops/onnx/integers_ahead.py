@@ -17,6 +17,7 @@ from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
+from ..math.nodes import integer
 from ..registry import Builder, Inferred, SplitBuilder, register
 
 #: What a size is where there is none: it is in no range
@@ -172,14 +173,10 @@ def _expand_stepped(builder: Builder, node: Node) -> Sequence[Value]:
     for at, (axis, count) in enumerate(zip(_axes(node), counts)):
         position = _integer(builder, at)
         first, step = (builder.op("Gather", each, position, axis=0) for each in (firsts, steps))
-        number = builder.op("Range", _integer(builder, 0), _scalar(builder, count), _integer(builder, 1))
+        number = builder.op("Range", _integer(builder, 0), integer(builder, count, INT64), _integer(builder, 1))
         places = builder.op("Add", builder.op("Mul", number, step), first)
         value = builder.op("Gather", value, places, axis=axis)
     return [value]
-
-
-def _scalar(builder: Builder, size: Dim) -> Value:
-    return builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT64)
 
 
 register(

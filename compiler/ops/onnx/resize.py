@@ -1,4 +1,4 @@
-"""Resize (every mode but antialiasing) and Upsample: they expand to sampling at affine functions of the coordinates.
+"""Resize and Upsample: they expand to sampling at affine functions of the coordinates, or to products with filters.
 
 Sizes and coordinates follow ONNX; where ONNX leaves the rounding of positions open (a nearest element half-way between
 two), the float32 arithmetic of onnxruntime decides: ``nearest_table`` repeats it on the host.
@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.errors import ShapeError, UnsupportedError
+from ....runtime.plan.errors import ShapeError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
 from ...symbolic.polynomial import Dim
 from .. import checks
-from ..math.axis_maps import AxisMap, RealMap
-from ..math.resize_antialias import resample
+from ..math.axis_maps import AxisMap
+from ..math.resize_antialias import filter_matrix, resample
 from ..math.resize_positions import (
     ResizedAxis,
     evaluate_map,
@@ -34,7 +34,7 @@ from ..math.resize_positions import (
     rounded_real,
 )
 from ..registry import Builder, Inferred, RawNode, SplitBuilder, register
-from .resize_by_floats import ResizeAttributes, split_resize
+from .resize_by_floats import ResizeAttributes, by_positions, has_antialias, require_antialias, split_resize
 
 COORDINATE_MODES = (
     "half_pixel",
@@ -143,23 +143,14 @@ def _keep_aspect_ratio(
 
 
 def _infer_resize(node: Node) -> Inferred:
-    value, attributes = node.operand(0), node.attributes
+    value = node.operand(0)
     checks.require_choice(node, "mode", ("nearest", "linear", "cubic"))
     checks.require_choice(node, "coordinate_transformation_mode", COORDINATE_MODES)
     checks.require_choice(node, "nearest_mode", NEAREST_MODES)
     shape = list(value.shape)
     for axis, resized in resized_axes(node).items():
         shape[axis] = resized.after
-    if attributes.antialias and attributes.mode != "nearest":
-        if attributes.coordinate_transformation_mode == "tf_crop_and_resize" or not value.dtype.is_float:
-            raise UnsupportedError(
-                f"Resize of {value.dtype} with antialiasing and coordinate_transformation_mode "
-                f"'{attributes.coordinate_transformation_mode}' is not supported",
-                origin=node.origin,
-                hint="floats, and any other coordinate_transformation_mode",
-            )
-        for size in (*value.shape, *shape):
-            checks.concrete(node, size, "a size of Resize with antialiasing")
+    require_antialias(node)
     return [(value.dtype, tuple(shape))]
 
 
@@ -179,8 +170,7 @@ def _inside(node: Node, axis: ResizedAxis) -> tuple[int, int] | None:
     """Return the range of output coordinates whose position is in the input: positions are monotonic."""
     if node.attributes.coordinate_transformation_mode != "tf_crop_and_resize":
         return None
-    before = checks.concrete(node, axis.before, "a cropped size")
-    checks.concrete(node, axis.after, "a cropped size")
+    before = ix.number(axis.before)
     position = positions("tf_crop_and_resize", axis)
     (inside,) = np.nonzero((position >= 0) & (position <= before - 1))
     if len(inside) == len(position):
@@ -193,17 +183,24 @@ def _expand_resize(builder: Builder, node: Node) -> Sequence[Value]:
     mode = attributes.coordinate_transformation_mode
     value = node.operand(0)
     axes = {at: axis for at, axis in resized_axes(node).items() if not _is_identity(mode, axis)}
-    inside = tuple(_inside(node, axes[at]) if at in axes else None for at in range(value.rank))
     if 0 in node.output.shape:
         return [builder.op("Broadcast", builder.scalar(0, value), domain="loom", shape=node.output.shape)]
-    if attributes.antialias and attributes.mode != "nearest":
-        return [resample(builder, node, value, axes)]
+    is_open = any(isinstance(size, ix.Index) for axis in axes.values() for size in (axis.before, axis.after))
+    if is_open and (has_antialias(attributes) or mode == "tf_crop_and_resize"):
+        return [by_positions(builder, node, axes)]
+    if has_antialias(attributes):
+        matrices = {at: builder.constant(filter_matrix(node, axis).T) for at, axis in axes.items()}
+        return [resample(builder, value, matrices)]
+    inside = tuple(_inside(node, axes[at]) if at in axes else None for at in range(value.rank))
     maps: list[AxisMap] = [None] * value.rank
-    for at, axis in axes.items():
-        if attributes.mode == "nearest":
-            maps[at], value = _nearest_map(builder, node, value, at, axis)
-        else:
-            maps[at] = _interpolation_map(node, axis)
+    try:
+        for at, axis in axes.items():
+            if attributes.mode == "nearest":
+                maps[at], value = _nearest_map(builder, node, value, at, axis)
+            else:
+                maps[at] = _interpolation_map(node, axis)
+    except ix.Undecidable:  # no map serves all sizes of the run
+        return [by_positions(builder, node, axes)]
     if all(axis_map is None for axis_map in maps) and all(interval is None for interval in inside):
         return [value]
     sizes: Shape = tuple(axes[at].after if at in axes else size for at, size in enumerate(value.shape))
@@ -231,7 +228,7 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Resi
     if isinstance(axis.before, ix.Index) or isinstance(axis.after, ix.Index):
         if is_rational(mode, axis) and fits(axis_map, axis):
             return axis_map, value
-        return rounded_real(attributes.nearest_mode, _real_map(node, axis), shrinks), value
+        return rounded_real(attributes.nearest_mode, real_map(mode, axis), shrinks), value
     table = nearest_table(mode, attributes.nearest_mode, axis)
     if fits(axis_map, axis) and np.array_equal(evaluate_map(axis_map, axis), table):
         return axis_map, value
@@ -241,14 +238,7 @@ def _nearest_map(builder: Builder, node: Node, value: Value, at: int, axis: Resi
 def _interpolation_map(node: Node, axis: ResizedAxis) -> AxisMap:
     mode = node.attributes.coordinate_transformation_mode
     axis_map = rational_map(mode, axis)
-    return axis_map if is_rational(mode, axis) and fits(axis_map, axis) else _real_map(node, axis)
-
-
-def _real_map(node: Node, axis: ResizedAxis) -> RealMap:
-    try:
-        return real_map(node.attributes.coordinate_transformation_mode, axis)
-    except ix.Undecidable as error:
-        raise ShapeError(str(error), origin=node.origin) from error
+    return axis_map if is_rational(mode, axis) and fits(axis_map, axis) else real_map(mode, axis)
 
 
 def _resize_10(raw: RawNode) -> None:

@@ -1,4 +1,4 @@
-"""Resize and Upsample where scales or the region of interest are floats of the run.
+"""Resize and Upsample where scales, the region of interest or positions are floats of the run.
 
 A device computes the sizes, which are read back, and the positions, in onnxruntime's float32 arithmetic; quotients that
 devices round wrongly are put right where rounding decides, at halves and whole numbers.
@@ -6,12 +6,12 @@ devices round wrongly are put right where rounding decides, at halves and whole 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.dtypes import BOOL, FLOAT32, INT32
+from ....runtime.plan.dtypes import BOOL, FLOAT32, INT32, INT64
 from ....runtime.plan.errors import UnsupportedError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
@@ -21,8 +21,9 @@ from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.axis_maps import AxisMap, ReadMap
-from ..math.nodes import fields_of, in_type
-from ..math.resize_positions import TIE
+from ..math.nodes import fields_of, in_type, integer
+from ..math.resize_antialias import computed_filter_matrix, resample
+from ..math.resize_positions import TIE, ResizedAxis
 from ..registry import Builder, Inferred, Read, SplitBuilder, register
 
 _FLOAT32 = frozenset({"float32"})
@@ -95,12 +96,15 @@ register(
 
 
 class _Positions:
-    """Source positions along one axis of sizes ``before`` and ``after``, as tensors [after] of float32."""
+    """Source positions along one axis of sizes ``before`` and ``after``, as tensors [after] of float32.
+
+    ``scale`` is that of the model, or follows from the sizes.
+    """
 
     def __init__(self, builder: Builder, before: Dim, after: Dim, scale: Value | None, roi: Sequence[Value]) -> None:
         self._builder = builder
         self._before, self._after = before, after
-        self._scale = self._apply("Div", self._size(after), self._size(before)) if scale is None else scale
+        self.scale = self._apply("Div", self._size(after), self._size(before)) if scale is None else scale
         self._roi = roi
 
     def _apply(self, op: str, *values: Value | float) -> Value:
@@ -109,13 +113,8 @@ class _Positions:
     def _number(self, value: float) -> Value:
         return self._builder.constant(np.array(value, np.float32))
 
-    def _integer(self, size: Dim) -> Value:
-        if not isinstance(size, ix.Index):
-            return self._builder.constant(np.array(size, np.int32))
-        return self._builder.op("Dimensions", domain="loom", elements=(size,), shape=(), dtype=INT32)
-
     def _size(self, size: Dim) -> Value:
-        return in_type(self._builder, self._integer(size), FLOAT32)
+        return in_type(self._builder, integer(self._builder, size), FLOAT32)
 
     def _quotient(self, value: Value, divisor: Value) -> Value:
         """Divide: where half of an integer times the divisor is the value, that is the quotient."""
@@ -125,12 +124,12 @@ class _Positions:
 
     def exact(self, mode: str) -> Value:
         """Return the positions by ONNX's formula for a ``coordinate_transformation_mode``."""
-        steps = (self._integer(each) for each in (0, self._after, 1))
+        steps = (integer(self._builder, each) for each in (0, self._after, 1))
         at = in_type(self._builder, self._builder.op("Range", *steps), FLOAT32)
-        several = in_type(self._builder, self._integer(ix.minimum(ix.add(self._after, -1), 1)), BOOL)
+        several = in_type(self._builder, integer(self._builder, ix.minimum(ix.add(self._after, -1), 1)), BOOL)
         last, most = self._size(ix.add(self._before, -1)), self._size(ix.maximum(ix.add(self._after, -1), 1))
         if mode == "asymmetric":
-            return self._quotient(at, self._scale)
+            return self._quotient(at, self.scale)
         if mode == "align_corners":
             return self._quotient(self._apply("Mul", at, last), most)
         if mode == "tf_crop_and_resize":
@@ -140,14 +139,14 @@ class _Positions:
             begin = self._apply("Mul", start, last)
             middle = self._apply("Mul", self._apply("Add", start, end), self._apply("Mul", last, 0.5))
             return self._apply("Where", several, self._apply("Add", begin, inside), middle)
-        position = self._quotient(self._apply("Add", at, 0.5), self._scale)
+        position = self._quotient(self._apply("Add", at, 0.5), self.scale)
         if mode == "tf_half_pixel_for_nn":
             return position
         position = self._apply("Sub", position, 0.5)
         if mode == "pytorch_half_pixel":
             return self._apply("Where", several, position, 0.0)
         if mode == "half_pixel_symmetric":
-            whole = self._apply("Mul", self._scale, self._size(self._before))
+            whole = self._apply("Mul", self.scale, self._size(self._before))
             shift = self._apply("Sub", 1.0, self._quotient(self._size(self._after), whole))
             position = self._apply(
                 "Add", position, self._apply("Mul", self._size(self._before), self._apply("Mul", shift, 0.5))
@@ -163,7 +162,7 @@ class _Positions:
         if nearest_mode == "ceil":
             return up
         if nearest_mode == "legacy":
-            return self._apply("Where", self._apply("Less", self._scale, 1.0), up, floor)
+            return self._apply("Where", self._apply("Less", self.scale, 1.0), up, floor)
         fraction = self._apply("Sub", exact, floor)
         half = 0.5 + TIE if nearest_mode == "round_prefer_floor" else 0.5 - TIE
         return self._apply("Where", self._apply("Greater", fraction, half), up, floor)
@@ -172,10 +171,27 @@ class _Positions:
 # -- samples at them -------------------------------------------------------------------------------------------------
 
 
+def has_antialias(attributes: ResizeAttributes) -> bool:
+    return bool(attributes.antialias) and attributes.mode != "nearest"
+
+
+def require_antialias(node: Node) -> None:
+    """Raise :class:`UnsupportedError` for antialiasing of other elements than floats, or of a region."""
+    attributes, dtype = node.attributes, node.operand(0).dtype
+    if not has_antialias(attributes):
+        return
+    if attributes.coordinate_transformation_mode == "tf_crop_and_resize" or not dtype.is_float:
+        raise UnsupportedError(
+            f"Resize of {dtype} with antialiasing and coordinate_transformation_mode "
+            f"'{attributes.coordinate_transformation_mode}' is not supported",
+            origin=node.origin,
+            hint="floats, and any other coordinate_transformation_mode",
+        )
+
+
 def _infer_resized(node: Node) -> Inferred:
     value, attributes = node.operand(0), node.attributes
-    if attributes.antialias and attributes.mode != "nearest":
-        raise UnsupportedError("a Resize with antialiasing needs scales that are known", origin=node.origin)
+    require_antialias(node)
     if attributes.keep_aspect_ratio_policy != "stretch" and node.optional(2) is None:
         raise UnsupportedError("a Resize that keeps aspect ratios needs a roi that is known", origin=node.origin)
     axes, sizes = _axes(node), checks.static_dims(node, 3, "sizes of Resize")
@@ -192,6 +208,7 @@ def _expand_resized(builder: Builder, node: Node) -> Sequence[Value]:
     maps: list[AxisMap] = [None] * value.rank
     inside: list[int | None] = [None] * value.rank
     positions: list[Value] = []
+    matrices: dict[int, Value] = {}
 
     def element(tensor: Value, at: int) -> Value:
         return builder.op("Gather", tensor, builder.constant(np.array(at)), axis=0)
@@ -209,12 +226,17 @@ def _expand_resized(builder: Builder, node: Node) -> Sequence[Value]:
         before, after = value.shape[axis], node.output.shape[axis]
         along = _Positions(builder, before, after, None if scales is None else element(scales, number), corners)
         exact = along.exact(attributes.coordinate_transformation_mode)
+        if has_antialias(attributes):
+            matrices[axis] = computed_filter_matrix(builder, attributes, exact, along.scale, before)
+            continue
         if crops:
             inside[axis] = operand(exact)
         if attributes.mode == "nearest":
             maps[axis] = ReadMap(operand(along.nearest(exact, attributes.nearest_mode)))
         else:
             maps[axis] = ReadMap(inside[axis] or operand(exact))
+    if matrices:
+        return [resample(builder, value, matrices)]
     sampled = builder.op(
         "NearestSample" if attributes.mode == "nearest" else "Interpolate",
         value,
@@ -240,6 +262,28 @@ register(
     types=(checks.MOVED, _FLOAT32, _FLOAT32, checks.INDICES),
     static_inputs=(3,),
 )
+
+
+def by_positions(builder: Builder, node: Node, axes: Mapping[int, ResizedAxis]) -> Value:
+    """Build a Resize of ``axes`` whose positions are floats of the run, since no exact map to them is known."""
+    resized = list(axes.values())
+    corners = [corner for corners in zip(*(axis.roi for axis in resized)) for corner in corners]
+    scales = [axis.scale for axis in resized if not axis.from_sizes]
+    return builder.op(
+        "ResizedByFloats",
+        node.operand(0),
+        builder.constant(np.array(corners, np.float32)),
+        builder.constant(np.array(scales, np.float32)) if scales else None,
+        builder.op(
+            "Dimensions",
+            domain="loom",
+            elements=tuple(axis.after for axis in resized),
+            shape=(len(resized),),
+            dtype=INT64,
+        ),
+        domain="loom",
+        **{**fields_of(node.attributes), "axes": tuple(axes), "keep_aspect_ratio_policy": "stretch"},
+    )
 
 
 def split_resize(
