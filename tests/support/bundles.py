@@ -19,7 +19,7 @@ from shaderloom.runtime.bundle.integrity import digest_line
 from .comparing import COMPARING
 from .deciding import DECIDING
 from .kernels import make_model
-from .large_weights import windows
+from .large_weights import declared_windows, windows
 from .programs import parse
 
 #: A weight used as it is and two that a session would make with kernels (too large for the compiler to fold); an input
@@ -340,15 +340,34 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 """
 
 
+#: With which inputs and outputs of 80 KiB are bound in windows
+WINDOW_LIMITS = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
+
+
+def open_windows_bundle(path: Path, **options: Any) -> Path:
+    """Compile a model whose input and output are bound in windows, for 0 to 301 rows."""
+    options = {"dynamic": {"n": (0, 301)}, "limits": WINDOW_LIMITS, **options}
+    compile_bundle(declared_windows()[0], path, **options)
+    return path
+
+
+def comparing_bundle(path: Path, **options: Any) -> Path:
+    """Compile a program that compares sizes: it expands what it computes to a shape that is fed."""
+    model = COMPARING["Expand to what is fed"]
+    shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
+    compile_bundle(parse(model.text), path, shapes=shapes, **{**model.options, **options})
+    return path
+
+
 def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Path]:
     """Compile one with constants and aliases, one with declared dimensions, a quantised one, halves, two plans, one
     with repeated calls, one with a state, one with a program, one with loops, one with loops that carry more and more,
-    one with bounds from either end, one with windows and weights in parts, one with further models, and one that
-    compares sizes.
+    one with bounds from either end, two with windows, of fixed and of declared sizes, one with further models, and one
+    that compares sizes.
     """
     names = (
         *("small", "dynamic", "quantised", "half", "software", "recurrent", "cache"),
-        *("steps", "loops", "growing", "bounds", "windows", "further", "comparing"),
+        *("steps", "loops", "growing", "bounds", "windows", "open", "further", "comparing"),
     )
     paths = {name: folder / (f"{name}.zip" if as_zip else name) for name in names}
     small_bundle(paths["small"], 5, as_zip=as_zip)
@@ -363,12 +382,11 @@ def bundles_of_all_kinds(folder: Path, *, as_zip: bool = False) -> dict[str, Pat
     steps_bundle(paths["steps"], as_zip=as_zip)
     loops_bundle(paths["loops"], as_zip=as_zip)
     growing_bundle(paths["growing"], as_zip=as_zip)
-    for name, model in (
-        ("bounds", DECIDING["bounds from either end"]), ("comparing", COMPARING["Expand to what is fed"])
-    ):  # fmt: skip
-        shapes = [{port: array.shape for port, array in model.feeds[0].items()}]
-        compile_bundle(parse(model.text), paths[name], shapes=shapes, as_zip=as_zip, **model.options)
-    limits = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
-    compile_bundle(windows()[0], paths["windows"], limits=limits, as_zip=as_zip)
+    bounds = DECIDING["bounds from either end"]
+    shapes = [{port: array.shape for port, array in bounds.feeds[0].items()}]
+    compile_bundle(parse(bounds.text), paths["bounds"], shapes=shapes, as_zip=as_zip, **bounds.options)
+    comparing_bundle(paths["comparing"], as_zip=as_zip)
+    compile_bundle(windows()[0], paths["windows"], limits=WINDOW_LIMITS, as_zip=as_zip)
+    open_windows_bundle(paths["open"], as_zip=as_zip)
     further_bundle(paths["further"], target="web-software", as_zip=as_zip)
     return paths

@@ -4,26 +4,52 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from .hostile import WRONG, Seed
 
 
-def mutated(seed: Seed, generator: random.Random, *, programs: bool = False) -> tuple[bytes, bytes]:
+def mutated(seed: Seed, generator: random.Random, *, aimed: bool = False) -> tuple[bytes, bytes]:
     """Return the files with one to four random changes of their values, or of their bytes.
 
-    With ``programs`` two of three changes are of the manifest's programs.
+    With ``aimed`` a third of the changes are of the manifest's programs, and a third of a step of a program or of a
+    range that a call binds, each kind of which is as likely.
     """
     made = copy.deepcopy(seed)
     for _ in range(generator.choice((1, 1, 1, 2, 4))):
-        root = made.manifest.get("programs") if programs and generator.random() < 2 / 3 else None
-        _mutate(made, generator, root if isinstance(root, list) and root else None)
+        _mutate(made, generator, _aim(made, generator) if aimed else None)
     manifest, plan = made.files()
     if generator.random() < 0.1:
         plan = _with_other_bytes(plan, generator)
     elif generator.random() < 0.1:
         manifest = _with_other_bytes(manifest, generator)
     return manifest, plan
+
+
+def _aim(seed: Seed, generator: random.Random) -> Any:
+    """Return what to change a part of; None for anything."""
+    share = generator.random()
+    if share < 1 / 3:
+        programs = seed.manifest.get("programs")
+        return programs if isinstance(programs, list) and programs else None
+    if share < 2 / 3:
+        parts: dict[str, list[Any]] = {}
+        for record in (*_records(seed.manifest), *_records(seed.plan)):
+            kind = "range" if "buffer" in record else record.get("kind")
+            if isinstance(kind, str):
+                parts.setdefault(kind, []).append(record)
+        return generator.choice(parts[generator.choice(sorted(parts))]) if parts else None
+    return None
+
+
+def _records(root: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects below a value that have a kind or name a buffer."""
+    values = root.values() if isinstance(root, dict) else root if isinstance(root, list) else ()
+    if isinstance(root, dict) and not root.keys().isdisjoint(("kind", "buffer")):
+        yield root
+    for value in values:
+        yield from _records(value)
 
 
 def _mutate(seed: Seed, generator: random.Random, root: Any = None) -> None:

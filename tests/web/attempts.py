@@ -135,7 +135,7 @@ def try_mutations(browser: Chromium, folder: Path, feeds: str, count: int, model
     the page and its device live through all.  Return how many had which kind of outcome.
     """
     seed, files = Seed.of(folder, model), files_of(folder)
-    bundles = [seed.sealed(files, *mutated(seed, random.Random(number), programs=True)) for number in range(count)]
+    bundles = [seed.sealed(files, *mutated(seed, random.Random(number), aimed=True)) for number in range(count)]
     kinds: Counter[str] = Counter()
     with Attempts(browser, [files, *bundles], feeds, model) as attempts:
         assert attempts.outcome(0).kind == "ran"

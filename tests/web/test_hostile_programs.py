@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 
 from ..support import hostile_programs
-from ..support.bundles import copy_bundle, growing_bundle, loops_bundle, loops_feeds, steps_bundle
+from ..support.bundles import (
+    comparing_bundle,
+    copy_bundle,
+    growing_bundle,
+    loops_bundle,
+    loops_feeds,
+    open_windows_bundle,
+    steps_bundle,
+)
 from ..support.effort import SOAK
 from ..support.hostile_programs import attacked
 from .attempts import try_mutations
@@ -27,6 +35,16 @@ FEEDS = {
     "growing": "{ x: { data: new Float32Array(9).fill(1), dims: [3, 3] },"
     " limit: { data: new Float32Array([50]), dims: [] },"
     " k: { data: new BigInt64Array([4n]), dims: [] } }",
+    "comparing": "{ x: { data: new Float32Array(3).fill(1), dims: [1, 3] }, shape: BigInt64Array.of(4n, 3n) }",
+    "windows": "{ x: { data: new Float32Array(6400).fill(1), dims: [100, 64] } }",
+}
+
+BUNDLES = {
+    "steps": steps_bundle,
+    "loops": loops_bundle,
+    "growing": growing_bundle,
+    "comparing": comparing_bundle,
+    "windows": open_windows_bundle,
 }
 
 #: Outputs by name, or the text of an error
@@ -105,7 +123,7 @@ def test_rows_are_refused_before_they_are_allocated(run):
 @pytest.mark.fuzz
 @pytest.mark.parametrize("name", FEEDS)
 def test_random_mutations_end(browser, tmp_path, name):
-    """200 of each kind, most of them of programs."""
-    bundle = {"steps": steps_bundle, "loops": loops_bundle, "growing": growing_bundle}[name]
-    kinds = try_mutations(browser, bundle(tmp_path / "b", target="web-software"), FEEDS[name], 2000 if SOAK else 200)
+    """200 of each kind, most of them of programs, or of windows with sizes that a run knows."""
+    folder = BUNDLES[name](tmp_path / "b", target="web-software")
+    kinds = try_mutations(browser, folder, FEEDS[name], 2000 if SOAK else 200)
     assert kinds["ran"] and kinds["bundle"] > 50, kinds
