@@ -43,6 +43,7 @@ from .manager import Pass, PassFunction, PassManager
 from .operands import limit_operands
 from .rows import select_rows
 from .split import split_products
+from .tied_weights import share_tied_weights
 from .weights import relayout_weights
 from .winograd import winograd_rule
 
@@ -275,12 +276,13 @@ PIPELINE = PassManager(
             requires=_EXPANDED,
             after=("siblings", "winograd", "split-products"),
         ),
+        Pass("tied-weights", _on_graph(share_tied_weights), requires=_EXPANDED, after=("weight-layouts",)),
         # the last pass that may make nodes: later ones keep to what a kernel can bind
         Pass(
             "operand-limit",
             _rewrite(limit_operands),
             requires=_EXPANDED,
-            after=("siblings", "weight-layouts"),
+            after=("siblings", "tied-weights"),
             required=True,
         ),
         Pass("widen-tensors", _widen_tensors, requires=("operand-limit",), required=True),
