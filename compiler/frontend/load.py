@@ -9,7 +9,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, EncodeError
 
 from ...runtime.plan.caps import DEFAULT_NODES
-from ...runtime.plan.errors import InputError, ModelError
+from ...runtime.plan.errors import InputError, MissingFileError, ModelError
 from ...runtime.plan.model_metadata import ModelMetadata
 from ...runtime.plan.tensor_file import StrippedModel, strip_payloads
 from ..gc_pause import paused_collection
@@ -48,10 +48,13 @@ def load_model(
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         try:
+            if not path.exists():
+                raise MissingFileError(path)
             if not path.is_file():
-                reason = f"there is no file '{path}'" if not path.exists() else f"'{path}' is not a file"
-                raise ModelError(reason, hint="check the path")
+                raise ModelError(f"'{path}' is not a file", hint="check the path")
             file = MappedFile.open(path.absolute())
+        except ModelError:
+            raise
         except OSError as error:
             raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
         stripped = strip_payloads(file.view)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...runtime.plan import dtypes
 from ...runtime.plan.dtypes import UINT8, DType, packed_bytes
-from ...runtime.plan.errors import LimitError, ModelError, UnsupportedError
+from ...runtime.plan.errors import LimitError, MissingFileError, ModelError, UnsupportedError
 from ..ir.constants import (
     BytesSource,
     FileIdentity,
@@ -172,8 +172,12 @@ class TensorReader:
         try:
             path = (folder / relative).resolve(strict=True)
             status = path.stat()
-        except (OSError, RuntimeError):
-            raise ModelError(f"the data file '{location}' is missing in '{folder}'", tensor=name) from None
+        except (FileNotFoundError, NotADirectoryError):
+            hint = "the data of the tensor is in it: put it beside the model"
+            raise MissingFileError(folder / relative, tensor=name, hint=hint) from None
+        except (OSError, RuntimeError) as error:  # RuntimeError: links that lead to each other
+            reason = getattr(error, "strerror", "") or error
+            raise ModelError(f"cannot read the data file '{location}': {reason}", tensor=name) from None
         if not path.is_relative_to(folder):
             raise ModelError(f"the data file '{location}' is a link out of the folder of the model", tensor=name)
         if not stat.S_ISREG(status.st_mode):

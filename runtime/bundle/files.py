@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from ..plan.errors import BundleError
+from ..plan.errors import BundleError, MissingBundleError
 from .format import DIGEST, MANIFEST, is_file_name
 from .zip import ZipEntry, is_zip, read_directory
 
@@ -48,7 +48,7 @@ def open_files(path: Path) -> BundleFiles:
             return ZipFiles(path)
     except OSError as error:
         raise BundleError(f"cannot read '{path}': {error.strerror or error}") from None
-    raise BundleError(f"there is no bundle '{path}'", hint="check the path")
+    raise MissingBundleError(path)
 
 
 def is_bundle(path: Path) -> bool:

@@ -12,6 +12,7 @@ import difflib
 import errno
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import Any
 
 from . import onnxruntime_errors as onnxruntime
 from .record import record
@@ -146,16 +147,6 @@ class ModelError(
     remedy = "onnx.checker.check_model tells more; export the model again"
 
 
-class MissingFileError(ModelError, onnxruntime.NoSuchFile, FileNotFoundError):
-    """There is no file of the name that was passed as a model."""
-
-    remedy = "check the path"
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"there is no file '{path}'")
-        self.errno, self.filename = errno.ENOENT, path
-
-
 class BundleError(ShaderloomError):
     """A shader bundle is damaged, of an unknown version, or none at all; the message names the file."""
 
@@ -243,6 +234,34 @@ class InputError(ShaderloomError, ValueError, onnxruntime.InvalidArgument):
     def remedy(self) -> str:  # type: ignore[override]  # a constant of the other classes
         """The way to what the model declares, for an error about one of its tensors."""
         return DECLARED if self.tensor else ""
+
+
+class _Missing(ShaderloomError, onnxruntime.NoSuchFile, FileNotFoundError):
+    """There is nothing at a path, for which Python has a :class:`FileNotFoundError`."""
+
+    remedy = "check the path"
+    _noun = "file"
+
+    def __init__(self, path: object, *, tensor: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"there is no {self._noun} '{path}'", tensor=tensor, hint=hint)
+        self.errno, self.filename = errno.ENOENT, str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.filename,), self.__dict__
+
+
+class MissingFileError(_Missing, ModelError):
+    """There is no file of the name that was passed as a model, or that a model refers to."""
+
+
+class MissingBundleError(_Missing, BundleError):
+    """There is no bundle at the path that was passed."""
+
+    _noun = "bundle"
+
+
+class MissingInputError(_Missing, InputError):
+    """There is no file of the name that was passed as an input."""
 
 
 def unwritable(path: object, error: OSError, hint: str = "name another file or folder") -> InputError:

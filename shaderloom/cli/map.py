@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..runtime.bundle.files import is_bundle
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, MissingFileError
 from .command import as_command
 from .common import count_text, print_json
 from .options import CacheOption, JsonOption, ModelArgument, OptionGroup, StorageOptions
@@ -112,7 +112,7 @@ def command(
 
     job = _job(model, inputs, output, columns, picture, format)
     if not model.exists():
-        raise InputError(f"there is no file '{model}'", hint="check the path")
+        raise MissingFileError(model)
     stated: dict[str, Any] = {"batch": batch, "f16": options.f16, **options.storage}
     with progress(quiet=as_json) as report:
         summary = run_map(

@@ -58,7 +58,7 @@ class GgufFile:
             with path.open("rb") as file:
                 self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError:
-            raise MissingFileError(str(path)) from None
+            raise MissingFileError(path) from None
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise ModelError(f"cannot read '{path}': {error}", hint="check the path") from None
         self._name = path.name

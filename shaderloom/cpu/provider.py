@@ -174,11 +174,17 @@ class CpuEngine:
 
         try:
             if self._path is not None:
-                proto = onnx.load(str(self._path), load_external_data=payloads)
+                proto = onnx.load(str(self._path), load_external_data=False)
             else:
                 proto = onnx.load_model_from_string(self._data or b"")
         except Exception as error:
             raise ModelError(f"not an ONNX model: {error}") from error
+        if payloads and self._path is not None:
+            try:
+                onnx.load_external_data_for_model(proto, str(self._path.parent))
+            except Exception as error:
+                self.import_model()  # its error names the file and the tensor
+                raise ModelError(f"cannot read the data of the model: {error}") from error
         if self._logits != "all":
             from ..compiler.frontend.logits_form import apply_logits
 

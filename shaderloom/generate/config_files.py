@@ -18,7 +18,7 @@ def read_bytes(path: Path, limit: int = SETTINGS_BYTES) -> bytes:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError:
-        raise MissingFileError(str(path)) from None
+        raise MissingFileError(path) from None
     except OSError as error:
         raise ModelError(f"cannot read '{path}': {error.strerror or error}", hint="check the path") from None
     if len(data) > limit:

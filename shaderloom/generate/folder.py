@@ -90,7 +90,7 @@ class ModelFolder:
             raise InputError("trust is for bundles: a model's shaders are generated here", hint="leave it out")
         if not folder.is_dir():
             raise (
-                MissingFileError(str(path))
+                MissingFileError(path)
                 if not folder.exists()
                 else InputError(
                     f"'{path}' is not a folder", hint="shaderloom convert FILE.gguf -o FOLDER makes one of a GGUF file"
@@ -242,14 +242,14 @@ def _encoded_parts(folder: Path, file: str | None) -> tuple[Path, Path, Path | N
         places = [place / f"{name}.onnx" for name in (_MERGED, _FIRST) for place in (folder, folder / "onnx")]
         decoder = next((each for each in places if each.is_file()), places[0])
         if not decoder.is_file():
-            raise MissingFileError(str(decoder))
+            raise MissingFileError(decoder)
     stem = _MERGED if decoder.stem.startswith(_MERGED) else _FIRST
 
     def beside(name: str) -> Path:
         alike = decoder.with_name(decoder.name.replace(stem, name, 1))
         path = alike if alike.is_file() else decoder.with_name(f"{name}.onnx")
         if not path.is_file():
-            raise MissingFileError(str(path))
+            raise MissingFileError(path)
         return path
 
     return decoder, beside(_ENCODER), None if stem == _MERGED else beside(_LATER)
@@ -293,7 +293,7 @@ def _inside(folder: Path, name: str) -> Path:
         raise ModelError(f"the file '{name}' is not in the folder of the model", hint="name a file of the folder")
     path = folder / relative
     if not path.is_file():
-        raise MissingFileError(str(path))
+        raise MissingFileError(path)
     return path
 
 

@@ -30,7 +30,7 @@ class Tokenizer:
                 "texts need the package tokenizers, which is not installed", hint="pip install 'shaderloom[generate]'"
             )
         if not path.is_file():
-            raise MissingFileError(str(path))
+            raise MissingFileError(path)
         if path.stat().st_size > TOKENIZER_BYTES:
             raise ModelError(f"'{path.name}' has more than {TOKENIZER_BYTES:,} bytes", hint="check what it is")
         self._path = path.resolve()

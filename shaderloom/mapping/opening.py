@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..runtime.plan.errors import InputError
+from ..runtime.plan.errors import InputError, MissingInputError
 from .columns import RowInput
 from .pictures import SUFFIXES, PictureForm
 from .sources import ArraySource, PictureSource, RowSource
@@ -24,7 +24,7 @@ def open_source(
     Raises :class:`InputError` for what is not there, or no rows of these inputs.
     """
     if not path.exists():
-        raise InputError(f"there is no file '{path}'", hint="check the path")
+        raise MissingInputError(path)
     suffix = path.suffix.lower()
     if path.is_dir() or suffix in SUFFIXES:
         return PictureSource(path, inputs, form)

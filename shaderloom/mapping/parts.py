@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..runtime.plan.errors import InputError, unwritable
+from ..runtime.plan.errors import InputError, ShaderloomError, unwritable
 from ..runtime.plan.record import record
 
 _MANIFEST = "manifest.json"
@@ -61,6 +61,8 @@ class ResultFolder:
             with _locked(self.path / ".lock", self.path):
                 self._begin(job)
                 yield
+        except ShaderloomError:  # of the job; a missing file is an OSError, too
+            raise
         except OSError as error:
             raise unwritable(self.path, error, "name another folder") from error
 

@@ -77,7 +77,7 @@ def locate(model: Any) -> ModelFile:
 def check_is_file(path: Path) -> None:
     """Raise :class:`ModelError` if ``path`` cannot be an ONNX file: a :class:`MissingFileError` if there is none."""
     if not path.exists():
-        raise MissingFileError(str(path))
+        raise MissingFileError(path)
     if is_bundle(path):
         raise ModelError(
             f"'{path}' is a folder or a zip, as shader bundles are, and not a file of a model",

@@ -86,7 +86,7 @@ def test_one_file_is_mapped_once(folder):
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"location": "missing.bin"}, "missing"),
+        ({"location": "missing.bin"}, "there is no file"),
         ({"location": "../secret.bin"}, "outside"),
         ({"location": "sub/../../secret.bin"}, "outside"),
         ({"location": "sub/.."}, "outside"),
@@ -96,7 +96,7 @@ def test_one_file_is_mapped_once(folder):
         ({"location": "a\0b"}, "not a portable"),
         ({"location": "..\\secret.bin"}, "not a portable"),
         ({"location": "C:data.bin"}, "not a portable"),
-        ({"location": "x" * 5000}, "missing"),
+        ({"location": "x" * 5000}, "cannot read the data file"),
         ({}, "without a location"),
         ({"location": "data.bin", "basepath": "/"}, "unknown key"),
         ({"location": "data.bin", "offset": "-4"}, "not a number"),
@@ -131,7 +131,7 @@ def test_a_link_out_of_the_folder_is_refused(folder):
 
 def test_a_link_that_loops_is_refused(folder):
     (folder / "loop.bin").symlink_to("loop.bin")
-    with pytest.raises(ModelError, match="missing"):
+    with pytest.raises(ModelError, match="cannot read the data file"):
         _load(folder, {"location": "loop.bin"})
 
 

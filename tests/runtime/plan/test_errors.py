@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
+
 import pytest
 
-from shaderloom.runtime.plan.errors import DECLARED, InputError, ModelError, Origin, unwritable
+from shaderloom.runtime.plan.errors import (
+    DECLARED,
+    BundleError,
+    InputError,
+    MissingBundleError,
+    MissingFileError,
+    MissingInputError,
+    ModelError,
+    Origin,
+    unwritable,
+)
 
 
 def test_an_error_says_where_what_and_what_to_do():
@@ -34,3 +47,18 @@ def test_an_error_points_to_what_a_model_declares_where_a_tensor_is_at_fault():
     assert str(unwritable("a/b", OSError(28, "No space left on device"))) == (
         "input: cannot write 'a/b': No space left on device [name another file or folder]"
     )
+
+
+@pytest.mark.parametrize(
+    ("missing", "family", "text"),
+    [
+        (MissingFileError("a/b", tensor="w"), ModelError, "model, tensor 'w': there is no file 'a/b' [check the path]"),
+        (MissingFileError("b", hint="mend it"), ModelError, "model: there is no file 'b' [mend it]"),
+        (MissingBundleError("a/b"), BundleError, "bundle: there is no bundle 'a/b' [check the path]"),
+        (MissingInputError("a/b"), InputError, "input: there is no file 'a/b' [check the path]"),
+    ],
+)
+def test_what_is_missing_is_also_a_missing_file_of_python(missing, family, text):
+    for error in (missing, pickle.loads(pickle.dumps(missing))):
+        assert isinstance(error, FileNotFoundError) and isinstance(error, family)
+        assert (str(error), error.errno, error.filename[-1]) == (text, errno.ENOENT, "b")

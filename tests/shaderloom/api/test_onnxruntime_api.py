@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import numpy_helper
 
 import shaderloom
 from shaderloom.runtime.plan.errors import InputError
@@ -133,8 +134,27 @@ def test_errors_are_also_those_of_onnxruntime_by_name(device, session, x, tmp_pa
         with pytest.raises(shaderloom.ShaderloomError) as raised:
             commit(shaderloom, session)
         assert expected.type.__name__ in {base.__name__ for base in raised.type.__mro__}, fault
-    with pytest.raises(FileNotFoundError):
-        shaderloom.InferenceSession(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize("providers", [["wgpu"], ["cpu"], ["wgpu", "cpu"]])
+def test_a_missing_file_is_an_error_of_its_own(device, tmp_path, providers):
+    """That of the model, and one that the model refers to: the error names it."""
+    with pytest.raises(FileNotFoundError, match=r"there is no file '.*none\.onnx'"):
+        shaderloom.InferenceSession(tmp_path / "none.onnx", device=device, providers=providers)
+    weights = numpy_helper.from_array(np.ones(300, np.float32), "w")
+    graph = onnx.parser.parse_graph("g (float[300] x) => (float[300] y) { y = Mul(x, w) }")
+    graph.initializer.append(weights)
+    path = tmp_path / "model.onnx"
+    onnx.save_model(
+        onnx.helper.make_model(graph), path, save_as_external_data=True, location="data.bin", size_threshold=0
+    )
+    (tmp_path / "data.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"tensor 'w': there is no file '.*data\.bin' \[.*beside the model"):
+        shaderloom.InferenceSession(path, device=device, providers=providers, cache=False).run(
+            None, {"x": np.ones(300, np.float32)}
+        )
+    with pytest.raises(FileNotFoundError, match="there is no bundle"):
+        shaderloom.load_bundle(tmp_path / "none.shaderbundle", device=device)
 
 
 def test_what_is_no_model_is_refused_with_what_is_one():
