@@ -37,8 +37,8 @@ WIDEN = ("auto", "off", "measured", "all")
 
 def check_logits(logits: Any) -> str:
     """Return ``logits``; raise :class:`InputError` if it is no choice of rows."""
-    if logits not in ("all", "last", "token"):
-        raise InputError(f"logits is 'all', 'last' or 'token', not {logits!r}")
+    if logits not in ("all", "last", "token", "first-token"):
+        raise InputError(f"logits is 'all', 'last', 'token' or 'first-token', not {logits!r}")
     return str(logits)
 
 
@@ -72,7 +72,8 @@ class CompileOptions:
     #: magnitudes that a run was seen to reach and that do not fit float16: (ONNX node as text, magnitude)
     reached: tuple[tuple[str, float], ...] = ()
     #: which rows of the logits are an output: "all", the "last" valid one (:mod:`.frontend.last_logits`), or "token":
-    #: one, with its greatest element and the other ports of generation (:mod:`.frontend.next_token`)
+    #: one, with its greatest element and the other ports of generation, or "first-token": the same of the first run
+    #: behind an encoder (:mod:`.frontend.next_token`)
     logits: str = "all"
     #: how products with weights in blocks read activations: "auto" rounds them to 8 bits where the model allows it and
     #: the device gains, "int8" everywhere where the device gains, "float" nowhere (:mod:`.passes.byte_products`)

@@ -1,4 +1,4 @@
-"""The form of a decoder that text is generated with: ``logits="token"``.
+"""The form of a decoder that text is generated with: ``logits="token"``, and ``"first-token"`` of runs without caches.
 
 What an exporter's decoder leaves to its caller is computed from two small inputs:
 
@@ -14,10 +14,10 @@ GroupQueryAttention have a ``capacity``: the size of input and output, however m
 models have ``past`` rows in and as many more out as a run has tokens.  Where ``sequence_ends`` is less than these, the
 first of them are padding on the left, which ``attention_mask`` hides and ``position_ids`` do not count.
 
-A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Its caches of their keys
-and values, which no run extends, have ``encoded_past`` rows: none in the run that computes them, which
-``use_cache_branch`` tells from later ones; that stays an input of such a decoder.  Without it they have ``encoded``
-rows in all runs, and caches may be missing altogether.
+A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Caches of their keys and
+values have as many rows, and no run extends them.  A merged decoder has two sides, which ``use_cache_branch`` chooses:
+with ``"first-token"`` it becomes that of the first run, which reads what was encoded and no caches, and returns all of
+them; else that of later runs, which returns those of tokens alone.  Any other decoder is the same with both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from ...runtime.plan.decoder_ports import (
     BRANCH,
     CAPACITY,
     ENCODED,
-    ENCODED_PAST,
     ENCODER_PART,
     ENDS,
     HIDDEN,
@@ -44,6 +43,7 @@ from ...runtime.plan.decoder_ports import (
     WANTED,
 )
 from ...runtime.plan.errors import UnsupportedError
+from .branch_choice import take_branch
 from .last_logits import find_logits, take_rows
 from .messages import GraphProto, ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 from .proto_builder import ProtoBuilder, nodes_within
@@ -52,13 +52,30 @@ from .proto_builder import ProtoBuilder, nodes_within
 _FIXED: dict[str, bool | int] = {BRANCH: True, "num_logits_to_keep": 0}
 
 
-def choose_token(proto: ModelProto) -> None:
-    """Give ``proto`` the ports of generation.
+def choose_token(proto: ModelProto, *, is_first: bool = False) -> None:
+    """Give ``proto`` the ports of generation; ``is_first`` says which side of a merged decoder.
 
-    Raises :class:`UnsupportedError` for a model that is no decoder with
-    caches, with the name of what it has besides or lacks.
+    Raises :class:`UnsupportedError` for a model that is no decoder with caches, with the name of what it has besides or
+    lacks.
     """
+    _take_side(proto.graph, is_first)
     _Rewrite(proto.graph, find_logits(proto)).run()
+
+
+def _take_side(graph: GraphProto, is_first: bool) -> None:
+    """Choose a side of a decoder of an encoder's results, if it is a merged one."""
+    names = {port.name for port in graph.input}
+    if not {BRANCH, HIDDEN} <= names:
+        return
+    if not take_branch(graph, BRANCH, value=not is_first):
+        raise UnsupportedError(
+            "it is not the condition of one If alone, so that the decoder does not come apart into its two sides",
+            tensor=BRANCH,
+            hint="export decoder_model.onnx and decoder_with_past_model.onnx",
+        )
+    if not is_first:
+        for port in [each for each in graph.output if ENCODER_PART in each.name]:
+            graph.output.remove(port)
 
 
 class _Rewrite:
@@ -80,10 +97,8 @@ class _Rewrite:
                 hint="export the model with one kind of attention",
             )
         own = [name for name in caches if ENCODER_PART not in name]
-        # a model of later runs alone has keys and values of all that was encoded
-        encoded = ENCODED_PAST if BRANCH in self._inputs else ENCODED
         for name in caches:
-            _name_dim(self._inputs[name], 2, encoded if name not in own else CAPACITY if in_place else PAST)
+            _name_dim(self._inputs[name], 2, ENCODED if name not in own else CAPACITY if in_place else PAST)
         for name in (HIDDEN, HIDDEN_MASK):
             if name in self._inputs:
                 _name_dim(self._inputs[name], 1, ENCODED)
@@ -169,7 +184,7 @@ class _Rewrite:
     def _fix_scalars(self) -> None:
         for name, value in _FIXED.items():
             port = self._inputs.get(name)
-            if port is not None and (name != BRANCH or HIDDEN not in self._inputs):
+            if port is not None:
                 self._graph.input.remove(port)
                 dims = [size.dim_value or 1 for size in port.type.tensor_type.shape.dim]
                 dtype = helper.tensor_dtype_to_np_dtype(port.type.tensor_type.elem_type)

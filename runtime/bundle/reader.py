@@ -15,7 +15,7 @@ from ..plan.plan import Plan, SourceRef
 from ..plan.record import record
 from . import plan as bundle_plan
 from .files import open_files
-from .format import asset_file, model_file, plan_file, shader_file
+from .format import DIGEST, asset_file, model_file, plan_file, shader_file
 from .integrity import CheckedFiles, read_manifest
 from .manifest import Manifest, SampleRecord
 from .plan_relations import check_plan
@@ -53,6 +53,8 @@ class Bundle:
         key = None if verify_key is None else read_public_key(verify_key)
         self._files = open_files(self.path)
         self._own = read_manifest(self._files, key)
+        #: the digest of the manifest, which lists every file with its hashes: bundles that are alike have the same one
+        self.identity = bytes(self._files.view(DIGEST)[:100]).decode("ascii", "replace")
         self._checked = CheckedFiles(self._files, self._own.files)
         self.manifest: Manifest = self._own if model is None else self._further(model)
 

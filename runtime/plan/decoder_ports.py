@@ -17,11 +17,10 @@ WANTED = "wanted"
 #: Names of the rows of a cache: of one that a run extends in place, and of one that it returns longer
 CAPACITY = "capacity"
 PAST = "past"
-#: What a decoder reads of an encoder, the flag that tells its first run from later ones, and the rows of both
+#: What a decoder reads of an encoder, the flag that tells its first run from later ones, and the encoded rows
 HIDDEN = "encoder_hidden_states"
 HIDDEN_MASK = "encoder_attention_mask"
 BRANCH = "use_cache_branch"
 ENCODED = "encoded"
-ENCODED_PAST = "encoded_past"
 #: What is in the names of caches of an encoder's results
 ENCODER_PART = ".encoder."

@@ -76,6 +76,20 @@ class _Variant:
     shapes: dict[str, tuple[int, ...]]
 
 
+@record(slots=False)
+class FurtherModel:
+    """A further model of a bundle: a model, and what :func:`compile_bundle` takes for its own one."""
+
+    model: Any
+    shapes: Sequence[Shapes] = ()
+    dynamic: Dynamic | None = None
+    options: Mapping[str, Any] | None = None
+
+    def open(self, progress: Progress | None) -> Model:
+        sizes = "off" if self.dynamic is None else self.dynamic
+        return Model(self.model, dynamic=sizes, cache=False, options=self.options, progress=progress)
+
+
 def compile_bundle(
     model: Any,
     path: str | os.PathLike[str],
@@ -93,7 +107,7 @@ def compile_bundle(
     device: Any = None,
     precision: str = "float32",
     options: Mapping[str, Any] | None = None,
-    models: Mapping[str, Any] | None = None,
+    models: Mapping[str, FurtherModel] | None = None,
     assets: Mapping[str, bytes] | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
@@ -105,7 +119,7 @@ def compile_bundle(
     that compute on the CPU, which runners take there; by default for the targets ``web`` and ``native``.  ``sample``
     runs the model for each key on ``device``, with ``sample_inputs`` where their shapes fit, else random ones, and
     keeps inputs and outputs.  ``sign_key``, a PEM file of an Ed25519 key or its bytes, signs the bundle.  ``models``
-    are further models by name, for the shapes that they declare; ``assets`` are files for whoever uses the bundle.
+    are further models by name, in full precision; ``assets`` are files for whoever uses the bundle.
 
     A model that is no single plan becomes a program: its stages are compiled for ``ranges`` of the integers that a run
     reads, by the names of their values, (low, high) each; without one for 0 to the most that is possible or that fits
@@ -143,9 +157,9 @@ def compile_bundle(
         with BundleWriter(Path(path), as_zip=as_zip, sign_key=private_key, progress=report) as writer:
             plans: list[Plan] = []  # of all models, since a device serves all
             for name, further in (models or {}).items():
-                with closing(Model(further, dynamic="off", cache=False, progress=progress)) as other:
+                with closing(further.open(progress)) as other:
                     bundled = _Bundled(other, compiled_for, writer, software=software, report=report)
-                    for variant in _variants(other, ()):
+                    for variant in _variants(other, further.shapes):
                         bundled.add(variant, {})
                     writer.finish_model(name, **_facts(other, bundled.plans, compiled_for, target))
                     plans += bundled.plans

@@ -27,7 +27,7 @@ class BundlePlans:
         self.dynamic = bundle.manifest.dynamic
         self.caps = caps
         self.sources = bundle.read_source
-        self.weight_files = ""  # a bundle's files are read by its own session alone
+        self.weight_files = bundle.identity  # its models may have weights in common
         self.progress = progress or ignore_progress
         self._bundle = bundle
         self._trust = trust

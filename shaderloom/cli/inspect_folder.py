@@ -54,7 +54,5 @@ def _inspected(run: DecoderRun, opening: Opening, options: dict[str, Any]) -> In
     from ..model.model import Model
 
     options = {**options, **run.options}
-    if not run.values:
-        model = Model(run.model, dynamic=dict(run.dynamic), cache=opening.cache, options=options)
-        return inspect_model(model, dict(run.shapes), opening.profile)
-    return opening.decoder_view(run, options).largest()
+    model = Model(run.model, dynamic=dict(run.dynamic), cache=opening.cache, options=options)
+    return inspect_model(model, dict(run.shapes), opening.profile)

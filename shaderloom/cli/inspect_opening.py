@@ -13,7 +13,6 @@ from .session import make_feeds
 from .terminal import echo
 
 if TYPE_CHECKING:
-    from ..generate.decoder_runs import DecoderRun
     from ..inspect.inspected_plan import InspectedPlan
     from ..inspect.program_view import ProgramView
     from ..model.compiled import Progress
@@ -103,21 +102,6 @@ class Opening:
             raise InputError(f"'{path}' is a bundle: it does not hold the model's nodes", hint="inspect the model")
         with self.session(path, options, self.inputs.dynamic) as session:
             return view_of(session, make_feeds(session, self.inputs), path.name)
-
-    def decoder_view(self, run: DecoderRun, options: dict[str, Any]) -> ProgramView:
-        """Return where the nodes of a decoder run, by running it once on random inputs but for its ``values``."""
-        import numpy as np
-
-        from ..inspect.program_view import view_of
-        from ..model.random_inputs import random_array
-
-        generator = np.random.default_rng(self.inputs.seed)
-        with self.session(run.model, options, dict(run.dynamic)) as session:
-            feeds = {
-                port.name: run.values.get(port.name, random_array(port, run.shapes[port.name], generator))
-                for port in session.get_inputs()
-            }
-            return view_of(session, feeds, run.model.name)
 
     def session(self, path: Path, options: dict[str, Any], dynamic: Any) -> InferenceSession:
         """Open a session of a model whose sizes have the ranges ``dynamic``.

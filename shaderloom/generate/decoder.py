@@ -19,7 +19,7 @@ from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
 from .decoder_runs import DecoderRun, tokens_title
 from .folder import ModelFolder
-from .model_source import OPTIONS, decoder_header, open_decoder, read_header
+from .model_source import DECODER, OPTIONS, open_part, part_header, read_header
 
 #: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
 CHUNKS = (1, 16, 128)
@@ -49,7 +49,7 @@ class DecoderForm:
         self.limit = -(-self.max_length // ROWS) * ROWS
         #: the most rows of a cache that grows: a run has a token behind them
         self.longest_past = max(self.max_length - 1, 1)
-        header = decoder_header(folder, cache)
+        header = part_header(folder, DECODER, cache)
         caches = {port.name: port for port in header.inputs if len(port.dims or ()) == 4}
         first = next(iter(caches.values()))
         self.in_place = (first.dims or ())[2] == CAPACITY
@@ -115,7 +115,7 @@ class CachedDecoder:
         """Open the model for contexts up to ``max_length`` tokens.  Raises what sessions raise."""
         self.folder = folder
         self.form = form = DecoderForm(folder, max_length, cache)
-        self.session = open_decoder(folder, form.dynamic, device=device, cache=cache, progress=progress)
+        self.session = open_part(folder, DECODER, form.dynamic, device=device, cache=cache, progress=progress)
         device = self.session.device
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._greatest = Tensor.empty((1, 1), "int64", device)

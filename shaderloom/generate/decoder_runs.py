@@ -7,22 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class DecoderRun:
-    """A run of ``model`` with inputs of ``shapes``; ``dynamic`` has the ranges of sizes that stay open.
-
-    ``values`` are those of inputs that decide what runs.
-    """
+    """A run of ``model`` with inputs of ``shapes``; ``dynamic`` has the ranges of sizes that stay open."""
 
     title: str
     model: Path
     shapes: Mapping[str, tuple[int, ...]]
     dynamic: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def tokens_title(tokens: int) -> str:

@@ -22,6 +22,9 @@ TEMPLATE = "chat_template.jinja"
 #: What a bundle has besides for generation: the settings among its assets, the model that chooses a token, and the one
 #: that chooses those of a draft's rows, if the bundle verifies drafts
 GENERATION, CHOICE, DRAFT_CHOICE = "generation.json", "choice", "draft-choice"
+#: Further models of a bundle whose decoder reads an encoder's results: the encoder, and the first run of a text; the
+#: bundle's own model is that of later runs
+ENCODER, FIRST = "encoder", "first"
 #: Special tokens that templates name
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 #: Parts of a model besides a decoder, in the words of onnxruntime-genai
@@ -130,6 +133,7 @@ class ModelFolder:
             "heads": self.heads,
             "size": self.size,
             "special": dict(self.special),
+            **({"starts": list(self.starts), "features": list(self.features)} if self.encoder else {}),
         }
 
 
@@ -140,12 +144,15 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
                 f"the bundle '{path}' has no {GENERATION}", hint="shaderloom compile FOLDER -o NAME --generate"
             )
         settings = Settings.of(GENERATION, bundle.asset(GENERATION, SETTINGS_BYTES))
-        has_drafts, template = DRAFT_CHOICE in bundle.models, None
+        models, template = bundle.models, None
         if bundle.has_asset(TEMPLATE):
             template = as_text(TEMPLATE, bundle.asset(TEMPLATE, SETTINGS_BYTES))
     context, special = settings.integer("context"), settings.section("special")
     if not context:
         raise ModelError(f"{GENERATION}: there is no context", hint="compile the bundle again")
+    starts = settings.integers("starts")
+    if ENCODER in models and not starts:
+        raise ModelError(f"{GENERATION}: there are no tokens that answers begin with", hint="compile the bundle again")
     return ModelFolder(
         path=path,
         model=path,
@@ -159,7 +166,10 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
         size=settings.integer("size") or 0,
         is_bundle=True,
         is_trusted=trust,
-        has_drafts=has_drafts,
+        has_drafts=DRAFT_CHOICE in models,
+        encoder=path if ENCODER in models else None,
+        starts=starts,
+        features=settings.integers("features"),
     )
 
 

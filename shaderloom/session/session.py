@@ -446,7 +446,8 @@ class InferenceSession(OrtSession):
             check_ranges(checked, results[INDEX_RANGES])
         if self._warns_of_software:
             self._warns_of_software = False
-            warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=self._logits == "token")
+            is_decoder = self._logits in ("token", "first-token")
+            warn_of_software(self.device, self._session_options.log_severity_level, is_decoder=is_decoder)
         return results
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 import onnx.parser
 from onnx import helper
 
-from shaderloom.bundles.compile import compile_bundle
+from shaderloom.bundles.compile import FurtherModel, compile_bundle
 from shaderloom.runtime.bundle.format import CHUNK, DIGEST, MANIFEST
 from shaderloom.runtime.bundle.integrity import digest_line
 
@@ -201,7 +201,7 @@ def steps_bundle(path: Path, **options: Any) -> Path:
 def further_bundle(path: Path, **options: Any) -> Path:
     """Compile the small model with two others of fixed sizes beside it: ``cache``, a plan, and ``steps``, a program."""
     texts = {"cache": CACHE.replace("batch", "2"), "steps": STEPS.replace("n, 3]", "2, 3]")}
-    models = {name: onnx.parser.parse_model(text) for name, text in texts.items()}
+    models = {name: FurtherModel(onnx.parser.parse_model(text)) for name, text in texts.items()}
     compile_bundle(small_model(), path, shapes=[{"x": (2, 5, 8)}], models=models, **options)
     return path
 

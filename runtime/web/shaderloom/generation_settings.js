@@ -30,6 +30,7 @@ export async function readSettings(session) {
     throw wrong("it has no generation.json: compile it with shaderloom compile FOLDER -o NAME --generate");
   }
   const values = await readObject(session, "generation.json");
+  if (Object.hasOwn(session.manifest.files, "models/encoder.json")) throw wrong("its model has an encoder, which pages do not run");
   const { context, ends } = values;
   if (!isCount(context) || !context) throw wrong("its context is no number of tokens");
   if (!Array.isArray(ends) || !ends.every(isCount)) throw wrong("its ends are no tokens");

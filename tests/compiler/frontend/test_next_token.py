@@ -1,6 +1,7 @@
 """``logits="token"``: the form of a decoder that text is generated with.
 
-Covers: compiler/frontend/next_token, compiler/frontend/logits_form, compiler/frontend/proto_builder.
+Covers: compiler/frontend/next_token, compiler/frontend/branch_choice, compiler/frontend/logits_form,
+compiler/frontend/proto_builder.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import onnxruntime
 import pytest
 
 import shaderloom
+from shaderloom.compiler.frontend.proto_builder import nodes_within
 from shaderloom.runtime.plan.errors import UnsupportedError
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> '
@@ -70,7 +72,7 @@ def values(*shape: int) -> np.ndarray:
 
 def parse(text: str) -> onnx.ModelProto:
     model = onnx.parser.parse_model(HEAD + text)
-    read = {name for node in model.graph.node for name in node.input}
+    read = {name for node in nodes_within(model.graph) for name in node.input}
     arrays: dict[str, Any] = {name: values(*shape) for name, shape in SHAPES.items()} | CONSTANTS
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items() if name in read
@@ -162,6 +164,78 @@ def test_what_is_no_known_decoder_is_refused_by_name(changed: str, to: str, tens
     with pytest.raises(UnsupportedError) as caught:
         shaderloom.InferenceSession(model, cache=False, options={"logits": "token"}, providers=["cpu"]).get_inputs()
     assert caught.value.tensor == tensor
+
+
+#: A decoder of encoded rows, whose two sides an If on a flag chooses
+MERGED = """g (int64[batch, s] input_ids, float[batch, encoded, 8] encoder_hidden_states,
+    float[batch, 1, past, 8] past_0_decoder_key, float[batch, 1, e, 8] past_0_encoder_key, bool[1] use_cache_branch)
+    => (float[batch, s, 32] logits, float[batch, 1, all, 8] present_0_decoder_key,
+        float[batch, 1, e, 8] present_0_encoder_key) {
+  logits, present_0_decoder_key, present_0_encoder_key = If(use_cache_branch) <
+    then_branch = later () => (float[batch, s, 32] later_logits, float[batch, 1, all, 8] keys,
+                               float[batch, 1, e, 8] present_0_encoder_key) <int64[1] later_axis = {1}> {
+      e1 = Gather(table, input_ids)
+      k1 = Unsqueeze(e1, later_axis)
+      keys = Concat<axis = 2>(past_0_decoder_key, k1)
+      present_0_encoder_key = Identity(past_0_encoder_key)
+      own1 = ReduceSum<keepdims = 0>(keys, middle)
+      read1 = ReduceSum<keepdims = 0>(present_0_encoder_key, middle)
+      sum1 = Add(own1, read1)
+      row1 = Unsqueeze(sum1, later_axis)
+      joined1 = Mul(e1, row1)
+      later_logits = MatMul(joined1, head)
+    },
+    else_branch = first () => (float[batch, s, 32] first_logits, float[batch, 1, all, 8] first_keys,
+                               float[batch, 1, e, 8] present_0_encoder_key) <int64[1] first_axis = {1}> {
+      e2 = Gather(table, input_ids)
+      first_keys = Unsqueeze(e2, first_axis)
+      present_0_encoder_key = Unsqueeze(encoder_hidden_states, first_axis)
+      sum2 = ReduceSum<keepdims = 0>(encoder_hidden_states, first_axis)
+      row2 = Unsqueeze(sum2, first_axis)
+      joined2 = Mul(e2, row2)
+      first_logits = MatMul(joined2, head)
+    } >
+}"""
+
+
+def merged(text: str) -> onnx.ModelProto:
+    """Return the model with names that have dots, which the text form lacks."""
+    content = parse(text).SerializeToString()
+    for name in (f"{kind}_0_{part}_key" for kind in ("past", "present") for part in ("decoder", "encoder")):
+        content = content.replace(name.encode(), name.replace("_", ".").encode())
+    return onnx.load_from_string(content)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_merged_decoder_comes_apart_into_its_sides(device: Any, is_first: bool):
+    """Each reads what it needs alone, and gives what onnxruntime's run of the whole gives."""
+    model, names = merged(MERGED), ["logits", "present.0.decoder.key"]
+    caches = {"past.0.decoder.key": values(1, 1, 4, 8), "past.0.encoder.key": values(1, 1, 6, 8)}
+    feeds: dict[str, Any] = {"input_ids": np.array([drawn(3, 1)]), "encoder_hidden_states": values(1, 6, 8), **caches}
+    wanted = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {**feeds, "use_cache_branch": np.array([not is_first])}
+    )
+    options = {"logits": "first-token" if is_first else "token"}
+    with shaderloom.InferenceSession(model, device=device, cache=False, options=options) as session:
+        read = {"input_ids", "sequence_ends", "logits_rows", *(["encoder_hidden_states"] if is_first else caches)}
+        assert {port.name for port in session.get_inputs()} == read
+        given = ["token", *names, *(["present.0.encoder.key"] if is_first else [])]
+        assert [port.name for port in session.get_outputs()] == given
+        small = {"sequence_ends": np.array([3 if is_first else 7]), "logits_rows": np.array([[0, 2]])}
+        token, logits, *present = session.run(
+            None, {name: value for name, value in (feeds | small).items() if name in read}
+        )
+    np.testing.assert_allclose(logits, wanted[0][:, [0, 2]], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(token, wanted[0][:, [0, 2]].argmax(2))
+    for ours, theirs in zip(present, wanted[1:]):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_merged_decoder_whose_flag_is_read_elsewhere_is_refused():
+    text = MERGED.replace("  logits, present", "  flag = Cast<to = 1>(use_cache_branch)\n  logits, present")
+    with pytest.raises(UnsupportedError, match="one If alone") as caught:
+        shaderloom.InferenceSession(merged(text), cache=False, options={"logits": "token"}, providers=["cpu"])
+    assert caught.value.tensor == "use_cache_branch"
 
 
 def test_a_model_without_caches_is_refused():

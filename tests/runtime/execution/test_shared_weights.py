@@ -10,6 +10,8 @@ import onnx
 import pytest
 
 import shaderloom
+from shaderloom.bundles.compile import FurtherModel, compile_bundle
+from shaderloom.bundles.session import load_bundle
 from shaderloom.runtime.execution import shared_weights
 from shaderloom.runtime.plan.caps import Caps
 from shaderloom.runtime.plan.errors import LimitError
@@ -120,3 +122,18 @@ def test_sessions_that_open_and_close_side_by_side(device, path) -> None:
     for thread in threads:
         thread.join()
     assert not failures and not shared(device, path)
+
+
+def test_models_of_a_bundle_share_what_is_alike(device, path) -> None:
+    """Its own model and a further one, whose plans are of other sizes."""
+    shapes, target = [{"x": (2, 64)}, {"x": (3, 64)}], path.parent / "b"
+    compile_bundle(path, target, shapes=shapes[:1], models={"more": FurtherModel(path, shapes)}, target="web-software")
+    expected = wanted(path)
+    own, more = load_bundle(target, device=device), load_bundle(target, device=device, model="more")
+    check(own, expected)
+    check(more, expected)
+    pools = [engine_of(session).resources.pool for session in (own, more)]
+    assert pools[0].uploaded_bytes > 0 == pools[1].uploaded_bytes and pools[0].bytes == pools[1].bytes
+    own.close()
+    check(more, expected)
+    more.close()
