@@ -63,9 +63,9 @@ def _on_two_axes(builder: GraphBuilder, value: Value, rank: int) -> Value:
 
 
 def _are_factors(node: Node, left: ByteFactor, right: ByteFactor, facts: GraphFacts) -> bool:
-    """Return whether all channels, of one zero point, meet a constant weight with one for each of its outputs."""
+    """Return whether channels, of one zero point, meet a constant weight with one for each of its outputs."""
     a, b = left.number, right.number
-    if node.attributes.group != 1 or facts.is_constant(a) or not facts.is_constant(b) or not b.elements:
+    if facts.is_constant(a) or not facts.is_constant(b) or not b.elements:
         return False
     return _varies_at_most(left.zero, b.rank, ()) and _varies_at_most(right.zero, b.rank, (0,))
 
@@ -192,15 +192,36 @@ CONVOLUTIONS = frozenset({"loom.Convolution"})
 
 
 def rules(target: Target) -> tuple[Rule, ...]:
-    """Return the rules: drivers that compute on the host's processor convolve floats, as for products."""
-    if not target.uses_workgroup_memory:
-        behind = partial(_dequantised, convolve=_float_convolution)
+    """Return the rules: drivers that compute on the host's processor convolve floats, as for products, and so does any
+    device where channels are in groups, which have too few terms for words."""
+    behind = partial(_dequantised, convolve=_float_convolution)
+
+    def floats(selected: _Selection) -> tuple[Rule, ...]:
+        cast, dequantised = selected(_match_cast_integers), selected(_match_dequantised)
         return (
-            Rule("integer-convolution-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
-            Rule("scales-behind-convolution", CONVOLUTIONS, _match_dequantised, behind),
+            Rule("integer-convolution-as-floats", frozenset({"Cast"}), cast, _cast_integers),
+            Rule("scales-behind-convolution", CONVOLUTIONS, dequantised, behind),
         )
-    dequantised = partial(_dequantised, convolve=_exact_convolution)
+
+    if not target.uses_workgroup_memory:
+        return floats(lambda match: match)
+    exact, whole = partial(_dequantised, convolve=_exact_convolution), partial(_of_groups, grouped=False)
     return (
-        Rule("integer-convolution", CONVOLUTIONS, _match_integers, _integers),
-        Rule("dequantised-convolution", CONVOLUTIONS, _match_dequantised, dequantised),
+        Rule("integer-convolution", CONVOLUTIONS, whole(_match_integers), _integers),
+        Rule("dequantised-convolution", CONVOLUTIONS, whole(_match_dequantised), exact),
+        *floats(partial(_of_groups, grouped=True)),
     )
+
+
+_Matcher = Callable[[Node, GraphFacts], Match | None]
+_Selection = Callable[[_Matcher], _Matcher]
+
+
+def _of_groups(match: _Matcher, grouped: bool) -> _Matcher:
+    """Return ``match`` for convolutions, the last nodes of matches, with groups of channels, or for those without."""
+
+    def matcher(node: Node, facts: GraphFacts) -> Match | None:
+        result = match(node, facts)
+        return result if result is not None and (result.nodes[-1].attributes.group > 1) == grouped else None
+
+    return matcher

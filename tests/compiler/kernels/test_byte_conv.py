@@ -253,26 +253,59 @@ def test_quantised_convolutions_of_onnxruntime(device, channels, outputs):
     assert "ByteConvolution" in labels(plan)
 
 
-@pytest.mark.parametrize("zero", [128, pytest.param(119, marks=pytest.mark.slow)])
-def test_zero_points_of_a_run(device, zero):
-    """DynamicQuantizeLinear before ConvInteger, as onnxruntime quantises; weights less their zero point may not fit."""
-    rng = np.random.default_rng(zero)
-    x = (rng.standard_normal((2, 12, 9, 10)) + 0.3).astype(np.float32)
-    constants = {
-        "w": rng.integers(0, 256, (20, 12, 3, 3)).astype(np.uint8),
-        "zw": np.array(zero, np.uint8),
-        "sw": np.array(0.01, np.float32),
-    }
+def quantised_in_the_run(x: np.ndarray, weight: np.ndarray, zero: int, **attributes: object) -> onnx.ModelProto:
+    """DynamicQuantizeLinear before ConvInteger, as onnxruntime quantises."""
+    constants = {"w": weight, "zw": np.array(zero, np.uint8), "sw": np.array(0.01, np.float32)}
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "sx", "zx"]),
-        helper.make_node("ConvInteger", ["q", "w", "zx", "zw"], ["i"], pads=[1, 1, 1, 1]),
+        helper.make_node("ConvInteger", ["q", "w", "zx", "zw"], ["i"], pads=[1, 1, 1, 1], **attributes),
         helper.make_node("Cast", ["i"], ["f"], to=onnx.TensorProto.FLOAT),
         helper.make_node("Mul", ["sx", "sw"], ["s"]),
         helper.make_node("Mul", ["f", "s"], ["y"]),
     ]
-    model = model_of(nodes, x, constants)
+    return model_of(nodes, x, constants)
+
+
+@pytest.mark.parametrize("zero", [128, pytest.param(119, marks=pytest.mark.slow)])
+def test_zero_points_of_a_run(device, zero):
+    """Weights less their zero point may not fit into bytes."""
+    rng = np.random.default_rng(zero)
+    x = (rng.standard_normal((2, 12, 9, 10)) + 0.3).astype(np.float32)
+    model = quantised_in_the_run(x, rng.integers(0, 256, (20, 12, 3, 3)).astype(np.uint8), zero)
     plan = compile_for(model, {"x": x}, replace(device.profile, kind="discrete"))
     assert "ByteConvolution" in labels(plan)
+    check_run(device, plan, model, x)
+
+
+def check_run(device, plan, model: onnx.ModelProto, x: np.ndarray) -> None:
     (actual,) = run_plan(device, plan, model, {"x": x})
     (expected,) = reference(model, {"x": x}, optimised=True)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize("group", [12, pytest.param(3, marks=pytest.mark.slow)])
+def test_groups_of_channels(device, kind, group):
+    """Integers are convolved as floats, where each channel is by itself with the kernel for that."""
+    rng = np.random.default_rng(group)
+    x = (rng.standard_normal((2, 12, 9, 10)) + 0.3).astype(np.float32)
+    model = quantised_in_the_run(x, rng.integers(0, 256, (12, 12 // group, 3, 3)).astype(np.uint8), 119, group=group)
+    plan = compile_for(model, {"x": x}, replace(device.profile, kind=kind))
+    assert "ByteConvolution" not in labels(plan)
+    (key,) = (call.kernel for call in plan.calls if "Convolution" in call.label)
+    (kernel,) = (kernel for kernel in plan.kernels if kernel.key == key)
+    assert ("depthwise" in kernel.template) == (group == 12)
+    check_run(device, plan, model, x)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_groups_of_dequantised_channels(device, kind):
+    """Scales of outputs are behind the sums, whose loop subtracts zero points alone."""
+    x = np.random.default_rng(4).standard_normal((1, 12, 9, 10)).astype(np.float32)
+    net = Net(x)
+    value = net.convolution(net.dequantised(net.quantised("x", 0.02, 100), 0.02, 100), 1, 12, 0.02)
+    net.nodes[-1].attribute.append(helper.make_attribute("group", 12))
+    net.quantised(value, 0.03, 131)
+    plan = check(device, net.model(net.nodes[-1].output[0]), x, kind)
+    (call,) = (call for call in plan.calls if "Convolution" in call.label)
+    assert "Dequantize" not in call.label and call.label.index("Convolution") < call.label.index("Mul")
