@@ -83,12 +83,17 @@ def _axis_with(size: torch.SymInt, examples: Sequence[Any]) -> tuple[int, int] |
 
 def _dynamic_dims(example: Any) -> Any:
     """Return the dynamic dimensions of an argument, with the bounds that the program gave to ``mark_dynamic``."""
-    if isinstance(example, torch.SymInt):
+    if _is_open(example):
         return torch.export.Dim.DYNAMIC
     if not isinstance(example, torch.Tensor):
         return None
-    dims = {axis: _dim_of(size) for axis, size in enumerate(example.shape) if isinstance(size, torch.SymInt)}
+    dims = {axis: _dim_of(size) for axis, size in enumerate(example.shape) if _is_open(size)}
     return dims or None
+
+
+def _is_open(size: Any) -> bool:
+    """Return whether a size differs between the calls of a graph: tracing may have found that a symbol is a number."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_number
 
 
 def _dim_of(size: torch.SymInt) -> Any:

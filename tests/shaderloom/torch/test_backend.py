@@ -33,10 +33,12 @@ def graphs(fresh_notices):
 def compiled(device):
     """Compile a module for this backend; returns it with a copy that eager PyTorch runs."""
 
-    def make(module, **options):
+    def make(module, dynamic=None, **options):
         module = module.eval()
         settings = {"device": device, "cache": False, "fallback": False, **options}
-        return torch.compile(module, backend=shaderloom_backend, options=settings), copy.deepcopy(module)
+        return torch.compile(module, backend=shaderloom_backend, dynamic=dynamic, options=settings), copy.deepcopy(
+            module
+        )
 
     return make
 
@@ -96,6 +98,18 @@ def test_declared_bounds_are_declared_to_the_session(compiled, graphs):
     assert dynamic["mode"] == "declared"
     assert [text.split(" ", 1)[1] for text in dynamic["ranges"]] == ["2 to 32"]
     assert len(session.stats.keys) == 1
+
+
+def test_dynamic_graphs_have_the_sizes_that_may_differ(compiled, graphs):
+    """With ``dynamic=True`` PyTorch traces every size as a symbol, of which that of the features is a number."""
+    module, eager = compiled(torch.nn.Linear(8, 8), dynamic=True)
+    with torch.no_grad():
+        for size in (4, 9, 1):
+            x = torch.randn(size, 8)
+            torch.testing.assert_close(module(x), eager(x))
+    assert {graph.refusal for graph in graphs()} == {""}
+    rows, features = zip(*(session.get_inputs()[0].shape for graph in graphs() for session in graph.sessions))
+    assert features == (8, 8) and {isinstance(each, str) for each in rows} == {True, False}
 
 
 def test_buffers_that_are_written_are_written_back(compiled, graphs):
