@@ -133,18 +133,11 @@ class CpuEngine:
         raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
 
     def _node_by_node(self) -> CpuSegment:
-        import onnx
-
         from .segment import CpuSegment, SegmentSource
+        from .value_types import value_types
 
         proto = self._proto(payloads=True)
         graph = proto.graph
-        types = {value.name: value.type for value in graph.input}
-        try:
-            inferred = onnx.shape_inference.infer_shapes(proto).graph
-            types.update((value.name, value.type) for value in (*inferred.value_info, *inferred.output))
-        except Exception:  # inference fails on an unknown model; types of values suffice then
-            pass
         return CpuSegment(
             SegmentSource(
                 list(graph.node),
@@ -154,7 +147,7 @@ class CpuEngine:
                 proto.ir_version,
                 list(proto.functions),
                 {tensor.values.name: tensor for tensor in graph.sparse_initializer},
-                types,
+                value_types(proto),
             ),
             self.options,
         )

@@ -12,6 +12,7 @@ from ...compiler.frontend.topology import names_read
 from ...compiler.ir.constants import TensorSource, packed
 from ...compiler.staging.program_graph import PendingNode, ProgramScope
 from ...cpu.segment import CpuSegment, SegmentSource, renamed
+from ...cpu.value_types import value_types
 from ...runtime.plan.dtypes import from_onnx
 from ...runtime.plan.errors import ShaderloomError, UnsupportedError
 from .state import file_reads
@@ -31,7 +32,7 @@ class SegmentMaker:
     def types(self) -> Mapping[str, onnx.TypeProto]:
         """Types of the values of the main graph, as far as inference provides them."""
         if self._types is None:
-            self._types = _inferred_types(self._model.proto) if self._model.proto is not None else {}
+            self._types = value_types(self._model.proto) if self._model.proto is not None else {}
         return self._types
 
     def choose(
@@ -121,16 +122,6 @@ def _names(item: PendingNode) -> dict[str, str]:
 
 def _tensor(name: str, source: TensorSource) -> onnx.TensorProto:
     return onnx.TensorProto(name=name, data_type=source.dtype.onnx, dims=source.shape, raw_data=packed(source))
-
-
-def _inferred_types(proto: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    types = {value.name: value.type for value in proto.graph.input}
-    try:
-        graph = onnx.shape_inference.infer_shapes(proto).graph
-    except Exception:  # inference fails on an unknown model: types are taken from the values
-        return types
-    types.update((value.name, value.type) for value in (*graph.value_info, *graph.output))
-    return types
 
 
 def _on_device(kind: onnx.TypeProto) -> bool:
