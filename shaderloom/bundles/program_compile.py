@@ -34,6 +34,7 @@ from ..runtime.bundle.program import (
     RefuseStep,
     Step,
 )
+from ..runtime.bundle.structure import schema
 from ..runtime.plan.dtypes import BOOL
 from ..runtime.plan.errors import (
     InputError,
@@ -62,9 +63,6 @@ from .program_ranges import (
 )
 from .program_sizes import integers, partly_known
 from .program_stages import CompileStage, ProgramStages, Values
-
-#: Integers of a value that are read, at most
-MOST_READ = 64
 
 
 def compile_program(
@@ -282,13 +280,20 @@ class _ProgramCompiler(ProgramStages):
         assert value.dtype is not None, "the compiler reads no other value"
         if value.dtype is BOOL and count == 1:
             return (self._branch(state, values, name, sizes),)
-        if value.dtype.is_float or value.dtype is BOOL or count > MOST_READ:
+        if value.dtype.is_float or value.dtype is BOOL:
             raise UnsupportedError(
-                f"sizes depend on {count} elements of type {value.dtype} in '{name}': a bundle reads integers, "
-                f"{MOST_READ} at most, and single conditions",
+                f"sizes depend on {count} elements of type {value.dtype} in '{name}': a bundle reads integers and "
+                "single conditions",
                 origin=origin,
                 tensor=name,
                 hint="export the model with sizes that are computed as integers",
+            )
+        if count > schema()["reads"]:
+            raise UnsupportedError(
+                f"sizes depend on {count} integers in '{name}': a step of a bundle reads {schema()['reads']} at most",
+                origin=origin,
+                tensor=name,
+                hint="export the model with fewer sizes that runs decide",
             )
         source = self._equal.source(name)
         same = [other for other in values if self._equal.source(other) == source and values[other].static_value is None]

@@ -11,7 +11,9 @@ from ..compiler.staging.partial_compile import Advance, StageInput
 from ..compiler.staging.program_graph import PendingNode
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import declared_dimension, dimension
+from ..runtime.bundle.structure import schema
 from ..runtime.plan.dtypes import UINT8
+from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Symbol
 from ..runtime.plan.record import record
 from ..runtime.plan.size_range import SizeRange
@@ -25,10 +27,21 @@ class SizePort(StageInput):
 
 
 def size_inputs(reached: Advance, symbol_of: Callable[[str], Symbol]) -> dict[str, SizePort]:
-    """Return inputs by name for the symbols that no axis of the stage's inputs determines."""
+    """Return inputs by name for the symbols that no axis of the stage's inputs determines.
+
+    Raises :class:`UnsupportedError` for a stage of more symbols than a plan has.
+    """
+    names = sorted(symbols_of(reached))
+    most = schema()["types"]["plan"]["record"]["symbols"]["most"]
+    if len(names) > most:
+        raise UnsupportedError(
+            f"a stage depends on {len(names)} sizes that runs decide; {most} at most",
+            origin=reached.done[-1].origin,
+            hint="export the model with fewer of them",
+        )
     determined = {size for value in reached.inputs.values() if value.static_value is None for size in value.shape}
     rows = {}
-    for name in sorted(symbols_of(reached)):
+    for name in names:
         symbol = symbol_of(name)
         size = dimension(name, *symbol.range)
         if size not in determined:

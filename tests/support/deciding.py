@@ -212,6 +212,11 @@ DECIDING = {
          for n, sizes, scales in ((17, (5, 9), (0.5, 0.7)), (3, (11, 2), (0.4, 1.5)))],
         {"dynamic": {"n": (1, 40)}},
     ),
+    "as many integers as a step reads": Deciding(
+        """g (float[256] x, int64[128] split) => (float[a] p0, float[b] p77, float[c] p127) { PARTS = Split(x, split) }
+        """.replace("PARTS", ", ".join(f"p{part}" for part in range(128))),
+        [{"x": floats(256), "split": ints(*sizes)} for sizes in ([2] * 128, [0] * 77 + [100, 50] + [0] * 48 + [106])],
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

@@ -6,7 +6,7 @@ export const SCHEMA = {
   "bytes": { "manifest": 268435456, "plan": 268435456, "shader": 1048576 },
   "depth": 100,
   "steps": 4096,
-  "reads": 64,
+  "reads": 128,
   "size": { "nodes": 1024, "depth": 32 },
   "dtypes": {
     "float32": 4, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64": 8, "bool": 1, "float16": 2,
@@ -47,7 +47,7 @@ export const SCHEMA = {
       "stage": { "record": { "plan": "key", "inputs": { "list": "text", "most": 65536 },
         "sizes": { "map": "text", "most": 4096 }, "outputs": "plan ports" },
         "optional": { "software": "key" } },
-      "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 64 } } },
+      "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 128 } } },
       "alias": { "record": { "value": "text", "source": "text" } },
       "loop": { "record": {
         "count": { "or null": "size" }, "symbol": { "or null": "text" }, "condition": { "or null": "text" },
@@ -71,7 +71,7 @@ export const SCHEMA = {
 
     "plan": { "record": {
       "format": "format", "key": "key", "inputs": "plan ports", "outputs": "plan ports",
-      "symbols": { "list": "symbol", "most": 64 }, "arenas": { "list": "size", "most": 65536 },
+      "symbols": { "list": "symbol", "most": 1024 }, "arenas": { "list": "size", "most": 65536 },
       "problems": { "list": { "list": "integer", "least": 1, "most": 16384 }, "most": 1000000 },
       "kernels": { "list": "kernel", "most": 65536 }, "commands": { "list": "command", "most": 65536 },
       "weights": { "list": "weight", "most": 1000000 }, "constants": { "list": "constant", "most": 65536 },

@@ -12,6 +12,7 @@ import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.runtime.bundle.structure import schema
 
 from ...support.comparison import reference
 from ...support.deciding import DECIDING, floats, ints
@@ -85,6 +86,19 @@ def test_more_values_than_branches_are_refused(tmp_path):
     )
     with pytest.raises(shaderloom.ShapeError, match=r"for axes\[0\] from 0 to 4, axes\[1\] from 0 to 4: .*--range"):
         compile_bundle(model, tmp_path / "b", shapes=[{"axes": (2,)}], ranges={"axes[0]": (0, 4), "axes[1]": (0, 4)})
+
+
+def test_more_integers_than_a_step_reads_are_refused(tmp_path):
+    model = parse("g (int64[129] shape, float[1] x) => (float[n] y) { all = ReduceProd(shape)  y = Reshape(x, shape) }")
+    with pytest.raises(shaderloom.UnsupportedError, match=r"Reshape .*on 129 integers in .* reads 128 at most"):
+        compile_bundle(model, tmp_path / "b")
+
+
+def test_more_sizes_than_a_plan_has_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(schema()["types"]["plan"]["record"]["symbols"], "most", 1)
+    model = parse("g (float[1] x, int64[2] shape) => (float[a, b] y) { y = Expand(x, shape) }")
+    with pytest.raises(shaderloom.UnsupportedError, match=r"Expand .*a stage depends on 2 sizes .* 1 at most"):
+        compile_bundle(model, tmp_path / "b", ranges={"shape[0]": (2, 4), "shape[1]": (2, 4)})
 
 
 def test_integers_below_zero_have_ranges(tmp_path, device):
