@@ -4,6 +4,9 @@ A command buffer can be submitted once, so replaying a plan means encoding it ag
 caller who runs a model in a loop mostly repeats a run exactly: the same dispatches, the same copies.  Then the commands
 of the next run are encoded while the device works on the present one.  Any other run of many calls is encoded and
 submitted in pieces, so that the device begins while the rest is encoded.
+
+wgpu-native never frees a command buffer that was finished and not submitted, nor the buffers in it that are not
+destroyed (0.1 MB each with llvmpipe).  So commands that were encoded in vain make the next ones rarer.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from .dispatch import BufferCopy, Dispatch, encode
 
 #: Dispatches of a piece of a run: the device takes longer for them than the host for the next ones
 PIECE = 64
+#: The most repetitions after which a run is encoded ahead: at first one, twice as many each time that it was in vain
+MOST_REPETITIONS = 1024
 
 
 class EncodedCommands:
@@ -113,6 +118,7 @@ class Replay:
         self._may_last = True  #: the kernels may not have run yet, or were long
         self._last: tuple[Any, ...] | None = None
         self._waiting: EncodedCommands | None = None
+        self._repetitions, self._needed = 0, 1
         self._held: list[Dispatch] = []  #: so that the list's id is not used again
         self._watched: list[Any] = []
 
@@ -123,15 +129,18 @@ class Replay:
         """
         identity = recording.identity()
         repeated = identity == self._last
+        self._repetitions = self._repetitions + 1 if repeated else 0
+        if not repeated:
+            self._give_up()
         waiting, self._waiting = self._waiting, None
         try:
-            if waiting is not None and repeated:
+            if waiting is not None:
                 waiting.submit(may_last=self._may_last)
             else:
                 self._submit_pieces(recording)
-            if repeated:
+            if self._repetitions >= self._needed:
                 self._waiting = recording.encode(self._device, use_native=self._use_native)
-            else:
+            if not repeated:
                 buffers = [*bound, *(end for copy in (*recording.before, *recording.after) for end in copy.ends)]
                 self._watched = [weakref.ref(buffer, self._drop) for buffer in buffers]
                 self._last, self._held = identity, recording.dispatches
@@ -158,5 +167,11 @@ class Replay:
     def _drop(self, _: Any) -> None:
         """Drop the recording: a buffer was collected.  Called in any thread, therefore single assignments only."""
         self._last = None
-        self._waiting = None
+        self._give_up()
         self._held = []
+
+    def _give_up(self) -> None:
+        """Drop the commands that wait, if there are some.  Of two threads that do so at once one may not count."""
+        if self._waiting is not None:
+            self._needed = min(2 * self._needed, MOST_REPETITIONS)
+        self._waiting = None

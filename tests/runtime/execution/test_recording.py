@@ -70,6 +70,17 @@ def test_other_tensors_are_encoded_anew(session, encoded, device):
         np.testing.assert_allclose(outputs[which].numpy(), np.exp(array(which)), rtol=1e-5)
 
 
+def test_what_was_encoded_in_vain_makes_the_next_rarer(session, encoded, device):
+    """wgpu-native would never free what changing runs leave; a run that stays the same is encoded ahead again."""
+    x, outputs = array(0), [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(2)]
+    for number in range(40):
+        session.run(["y"], {"x": x}, outputs={"y": outputs[number // 2 % 2]})
+    assert len(encoded) == 40 + 1  # the first pair of runs alone has commands behind it
+    for _ in range(6):
+        session.run(["y"], {"x": x}, outputs={"y": outputs[0]})
+    assert len(encoded) == 41 + 6 + 1
+
+
 def test_memory_of_dropped_tensors_is_not_used_again(session, device):
     for seed in range(6):
         x, y = shaderloom.Tensor.from_numpy(array(seed), device), shaderloom.Tensor.empty((2, 8), np.float32, device)
