@@ -21,7 +21,7 @@ from tritonclient.utils import InferenceServerException
 
 from shaderloom.execution.engine import WgpuEngine
 from shaderloom.server.errors import RequestError
-from shaderloom.server.kserve.routes import HEADER_LENGTH, KServeApi
+from shaderloom.server.kserve.routes import KServeApi
 from shaderloom.server.kserve.served_session import ServedSession
 from shaderloom.server.kserve.tensors import write_tensor
 from shaderloom.server.limits import ServerLimits
@@ -29,16 +29,10 @@ from shaderloom.server.running import ApiServer
 from shaderloom.session.session import InferenceSession
 
 from ....support.bundles import small_bundle
+from ....support.kserve import INFER, MODEL, connect, infer, infer_body, wrong_requests
 from ....support.patience import PATIENCE
 
 LIMITS = ServerLimits(body=1 << 16)
-CLIENTS = 64
-MODEL = """<ir_version: 9, opset_import: ["" : 17]>
-g (float[batch, 3] x, int64[batch, 3] add) => (float[batch, 3] y, bool[batch, 3] large) {
-  numbers = Cast<to = 1>(add)
-  y = Add(x, numbers)
-  large = Greater(y, x)
-}"""
 #: Rows that depend on each other
 MIXED = """<ir_version: 9, opset_import: ["" : 17]>
 g (float[batch, 3] x) => (float[batch, 3] y) { y = CumSum(x, axis) }"""
@@ -57,7 +51,7 @@ def saved(folder: Path, text: str) -> Path:
 
 
 def serve(path: Path, device: Any, **options: int) -> ApiServer:
-    model = ServedSession(path, device=device, cache=False, **{"rows": 8, "queue": CLIENTS} | options)
+    model = ServedSession(path, device=device, cache=False, **{"rows": 8, "queue": 64} | options)
     return ApiServer(KServeApi(model, "small", LIMITS), LIMITS)
 
 
@@ -67,23 +61,8 @@ def served(tmp_path_factory: pytest.TempPathFactory, device: Any) -> Iterator[Ap
         yield server
 
 
-def connect(server: ApiServer) -> triton.InferenceServerClient:
-    return triton.InferenceServerClient(
-        f"127.0.0.1:{server.port}", connection_timeout=PATIENCE, network_timeout=PATIENCE
-    )
-
-
-def infer(client: triton.InferenceServerClient, x: np.ndarray, add: np.ndarray, *, binary: bool) -> Any:
-    inputs = []
-    for name, array, datatype in (("x", x, "FP32"), ("add", add, "INT64")):
-        inputs.append(triton.InferInput(name, array.shape, datatype))
-        inputs[-1].set_data_from_numpy(array, binary_data=binary)
-    outputs = [triton.InferRequestedOutput(name, binary_data=binary) for name in ("large", "y")]
-    return client.infer("small", inputs, outputs=outputs, request_id="one")
-
-
 def test_health_and_metadata(served: ApiServer):
-    with connect(served) as client:
+    with connect(served.port) as client:
         assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("small")
         assert not client.is_model_ready("other")
         assert client.get_server_metadata()["extensions"] == ["binary_tensor_data"]
@@ -99,71 +78,21 @@ def test_health_and_metadata(served: ApiServer):
 @pytest.mark.parametrize("binary", [True, False])
 def test_tensors(served: ApiServer, binary: bool):
     x, add = np.float32([[1, 2.5, -3], [0.1, 1e-9, 3e30]]), np.array([[1, 0, -1], [1 << 40, 0, 1]])
-    with connect(served) as client:
+    with connect(served.port) as client:
         result = infer(client, x, add, binary=binary)
         assert result.get_response()["id"] == "one"
         np.testing.assert_array_equal(result.as_numpy("y"), x + add.astype(np.float32))
         np.testing.assert_array_equal(result.as_numpy("large"), x + add.astype(np.float32) > x)
 
 
-def body() -> dict[str, Any]:
-    return {
-        "inputs": [
-            {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3]},
-            {"name": "add", "shape": [1, 3], "datatype": "INT64", "data": [[1, 2, 3]]},
-        ]
-    }
-
-
-def changed(**fields: Any) -> dict[str, Any]:
-    """The request with other fields of its first tensor; None removes one."""
-    request = body()
-    request["inputs"][0] |= fields
-    request["inputs"][0] = {name: value for name, value in request["inputs"][0].items() if value is not None}
-    return request
-
-
-WRONG: list[Any] = [
-    [], 3, {}, {"inputs": 3}, {"inputs": []}, {"inputs": [3]}, {"inputs": [{}]}, body() | {"unheard": 1},
-    {"inputs": body()["inputs"] * 2}, {"inputs": body()["inputs"][:1]}, body() | {"id": 3},
-    body() | {"parameters": 3}, body() | {"parameters": {"binary_data_output": 1}},
-    body() | {"parameters": {"sequence_id": 1}}, body() | {"outputs": 3}, body() | {"outputs": [{"name": "z"}]},
-    body() | {"outputs": [{"name": "y"}, {"name": "y"}]}, body() | {"outputs": [{"name": []}]},
-    body() | {"outputs": [{"name": "y", "parameters": {"classification": 2}}]},
-    body() | {"outputs": [{"name": "y", "parameters": {"binary_data": "yes"}}]},
-    changed(name=None), changed(name="other"), changed(name=3), changed(shape=None), changed(shape=[3]),
-    changed(shape=[1, -3]), changed(shape=[1, 3.0]), changed(shape=[1 << 60, 1 << 60]), changed(shape=[1] * 40),
-    changed(shape=[0, 1 << 90], data=[]), changed(datatype=None), changed(datatype="FP8"), changed(datatype=[]),
-    changed(datatype="INT64"), changed(datatype="BYTES", data=["a", "b", "c"]), changed(data=None), changed(data="abc"),
-    changed(data=[1, 2]), changed(data=[[1, 2], 3]), changed(data=[1, 2, "3"]), changed(data=[1, 2, True]),
-    changed(data=[1, 2, None]), changed(data=[1, 2, 10**400]), changed(data=[1, 2, 1e300]),
-    changed(data=[1, 2, {}]), changed(extra=1),
-    changed(datatype="UINT8", data=[1, 2, 300]), changed(datatype="BOOL", data=[1, 0, 1]),
-    changed(parameters={"binary_data_size": 12}), changed(parameters={"shared_memory_region": "a"}),
-    changed(data=None, parameters={"binary_data_size": 12}), changed(data=None, parameters={"binary_data_size": "12"}),
-    changed(data=None, parameters={"binary_data_size": -12}), changed(data=None, parameters={"binary_data_size": 11}),
-]  # fmt: skip
-
-
 def test_wrong_bodies_are_refused(served: ApiServer):
     with httpx.Client(base_url=served.url, timeout=PATIENCE) as client:
-        path = "/v2/models/small/infer"
-        for request in WRONG:
-            answer = client.post(path, content=json.dumps(request))
-            assert answer.status_code == 400, request
+        for request in wrong_requests(LIMITS.body):
+            answer = client.post(request.path, content=request.content, headers=request.headers)
+            assert answer.status_code == request.status, request
             assert list(answer.json()) == ["error"]
-        good = json.dumps(body()).encode()
-        for content, length in (
-            (b"{", None), (b"\xff\xfe", None), (b"[" * 5000, None), (good, "-1"), (good, "x"), (good, "9" * 30),
-            (good, str(len(good) + 1)), (good, "5"), (good + b"rest", str(len(good))), (good[:-3], None),
-        ):  # fmt: skip
-            headers = {} if length is None else {HEADER_LENGTH: length}
-            assert client.post(path, content=content, headers=headers).status_code == 400, (content[:20], length)
-        assert client.post(path, content=good, headers={"Content-Encoding": "gzip"}).status_code == 415
-        assert client.post("/v2/models/other/infer", content=good).status_code == 404
-        assert client.post(path, content=b" " * (LIMITS.body + 1)).status_code == 413
-        assert client.get(path).status_code == 405
-        answer = client.post(path, content=good).json()
+        assert client.get(INFER).status_code == 405
+        answer = client.post(INFER, content=json.dumps(infer_body())).json()
         assert answer["outputs"][0] == {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [2, 4, 6]}
 
 
@@ -175,29 +104,6 @@ def test_numbers_that_json_does_not_have_come_as_bytes():
     assert (head["parameters"], data) == ({"binary_data_size": 12}, array.tobytes())
     with pytest.raises(RequestError, match="object"):
         write_tensor("y", np.array(["a"], object), binary=True)
-
-
-def ask_together(server: ApiServer, count: int) -> None:
-    """Ask as many clients at once, several times each, and compare; one in eight leaves without an answer."""
-
-    def ask(place: int) -> None:
-        rng = np.random.default_rng(place)
-        with connect(server) as client:
-            for _ in range(count):
-                x, add = rng.random((1, 3), np.float32), rng.integers(-9, 9, (1, 3))
-                result = infer(client, x, add, binary=bool(place % 2))
-                np.testing.assert_array_equal(result.as_numpy("y"), x + add.astype(np.float32))
-            if place % 8 == 0:
-                client._client_stub.close()
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        list(pool.map(ask, range(CLIENTS)))
-
-
-def test_many_clients(served: ApiServer):
-    ask_together(served, 2)
-    numbers = httpx.get(f"{served.url}/metrics").text
-    assert "\nshaderloom_waiting_requests 0.0\n" in numbers
 
 
 @pytest.mark.parametrize("kind", ["joined", "mixed", "bundle"])
@@ -220,7 +126,7 @@ def test_a_lost_device_is_replaced(kind: str, tmp_path: Path, device: Any, monke
     doomed.own = True  # as one that a session opens by its name, which others would share
     path = small_bundle(tmp_path / "b.shaderbundle", 5) if kind == "bundle" else saved(tmp_path, TEXTS[kind])
     request = {"inputs": [NUMBERS | {"shape": [2, 5, 8], "data": [1] * 80}, NUMBERS | {"name": "bias", "shape": [8]}]}
-    request = request if kind == "bundle" else {"inputs": body()["inputs"][: 1 + (kind == "joined")]}
+    request = request if kind == "bundle" else {"inputs": infer_body()["inputs"][: 1 + (kind == "joined")]}
     with serve(path, doomed) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
 
         def infer() -> httpx.Response:
@@ -263,7 +169,7 @@ def test_models_whose_rows_are_not_joined_run_in_turn(kind: str, tmp_path: Path,
     path = small_bundle(tmp_path / "small.shaderbundle", 5) if kind == "bundle" else saved(tmp_path, MIXED)
     model = ServedSession(path, device=device, cache=False, rows=8, queue=2)
     assert not model.is_joined
-    with ApiServer(KServeApi(model, "small", LIMITS), LIMITS) as server, connect(server) as client:
+    with ApiServer(KServeApi(model, "small", LIMITS), LIMITS) as server, connect(server.port) as client:
         feeds, inputs = {}, []
         for port in client.get_model_metadata("small")["inputs"]:
             shape = [2 if size == -1 else size for size in port["shape"]]
