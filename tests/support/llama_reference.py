@@ -9,10 +9,16 @@ from typing import Any
 import gguf
 import numpy as np
 
+#: Numbers of a block that share a scale
+_BLOCK = 32
+
 
 @dataclass
 class LlamaReference:
-    """A decoder of a family, with the numbers of its file by GGUF's names."""
+    """A decoder of a family, with the numbers of its file by GGUF's names.
+
+    ``rounds``: products with weights read activations of 8 bits, a scale for each block of them.
+    """
 
     family: str
     layers: int
@@ -22,6 +28,7 @@ class LlamaReference:
     epsilon: float
     theta: float
     weights: dict[str, np.ndarray] = field(default_factory=dict)
+    rounds: bool = False
 
     @classmethod
     def read(cls, path: Path, dtype: Any = np.float32) -> LlamaReference:
@@ -45,9 +52,9 @@ class LlamaReference:
         for layer in range(self.layers):
             x = x + self._attention(self._norm(x, w[f"blk.{layer}.attn_norm.weight"]), f"blk.{layer}")
             h = self._norm(x, w[f"blk.{layer}.ffn_norm.weight"])
-            gate, up = (h @ w[f"blk.{layer}.ffn_{part}.weight"].T for part in ("gate", "up"))
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"blk.{layer}.ffn_down.weight"].T
-        return self._norm(x, w["output_norm.weight"]) @ w.get("output.weight", w["token_embd.weight"]).T
+            gate, up = (self._product(h, w[f"blk.{layer}.ffn_{part}.weight"]) for part in ("gate", "up"))
+            x = x + self._product(gate / (1 + np.exp(-gate)) * up, w[f"blk.{layer}.ffn_down.weight"])
+        return self._product(self._norm(x, w["output_norm.weight"]), w.get("output.weight", w["token_embd.weight"]))
 
     def greedy(self, ids: list[int], count: int) -> list[int]:
         """The ``count`` most probable tokens behind ``ids``."""
@@ -56,6 +63,13 @@ class LlamaReference:
             text.append(int(self.logits(text)[-1].argmax()))
         return text[len(ids) :]
 
+    def _product(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        if self.rounds:
+            blocks = x.reshape(len(x), -1, _BLOCK)
+            scales = np.abs(blocks).max(-1, keepdims=True) / 127
+            x = (np.rint(blocks / scales) * scales).reshape(x.shape)
+        return x @ weight.T
+
     def _norm(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.epsilon) * weight
 
@@ -63,7 +77,7 @@ class LlamaReference:
         size = len(x)
 
         def heads(part: str, count: int) -> np.ndarray:
-            projected = x @ self.weights[f"{name}.attn_{part}.weight"].T
+            projected = self._product(x, self.weights[f"{name}.attn_{part}.weight"])
             projected = projected + self.weights.get(f"{name}.attn_{part}.bias", 0)
             return projected.reshape(size, count, self.head).transpose(1, 0, 2)
 
@@ -74,7 +88,7 @@ class LlamaReference:
         scores = np.where(np.tri(size, dtype=bool), scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         result = weights / weights.sum(-1, keepdims=True) @ value
-        return result.transpose(1, 0, 2).reshape(size, -1) @ self.weights[f"{name}.attn_output.weight"].T
+        return self._product(result.transpose(1, 0, 2).reshape(size, -1), self.weights[f"{name}.attn_output.weight"])
 
     def _turned(self, heads: np.ndarray) -> np.ndarray:
         """Turn by position: pairs are neighbours in files of llama, halves of a head in those of qwen2."""

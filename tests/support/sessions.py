@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,19 @@ def check_on_device(path: Path, feeds: Feeds, device: object) -> None:
     results, report = run_session(path, feeds, device)
     assert_all_on_device(report)
     assert_model_close(results, path, feeds)
+
+
+def multiplying_bytes(device: Device) -> Device:
+    """Return a device as the compiler sees one that multiplies bytes faster than floats."""
+    return Device(device.gpu, replace(device.profile, kind="discrete", adapter="NVIDIA"), device.adapter)
+
+
+def byte_products(session: shaderloom.InferenceSession) -> int:
+    """Return the calls of a session's last plan that multiply bytes; no product with a weight of few bits may be left
+    of those that multiply floats."""
+    labels = [call["label"] for call in session.report()["call_list"]]
+    assert not any("PackedMatMul" in label for label in labels)
+    return sum("ByteMatMul" in label for label in labels)
 
 
 def note_checks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import onnx
 import onnxruntime
 import pytest
 
-from shaderloom import InferenceSession
+from shaderloom import InferenceSession, SessionOptions
 from shaderloom.convert.gguf_decoder import convert_gguf
 from shaderloom.convert.gguf_file import GgufFile
 from shaderloom.generate.folder import ModelFolder
 from shaderloom.runtime.plan.errors import InputError, ModelError, ShaderloomError, UnsupportedError
 
 from ...support.hostile_settings import changed
+from ...support.sessions import byte_products, multiplying_bytes
 from ...support.tiny_gguf import HEAD, LAYERS, SHARED, TOKENS, write_tiny_gguf
 
 IDS = np.random.default_rng(3).integers(3, len(TOKENS), 9).tolist()
@@ -57,6 +59,21 @@ def test_logits_are_those_of_the_file(
     np.testing.assert_allclose(logits[0], wanted, rtol=2e-4, atol=2e-4)
     reference = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(reference.run(["logits"], feeds(IDS))[0][0], wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_activations_of_8_bits(tmp_path: Path, device: Any):
+    """What numpy computes that rounds them before every product, which is far from the logits of float activations."""
+    tiny = write_tiny_gguf(tmp_path / "t.gguf", kind="Q4_0")
+    convert_gguf(tiny.path, tmp_path / "folder")
+    options = SessionOptions()
+    options.activations = "int8"
+    model = tmp_path / "folder" / "model.onnx"
+    with InferenceSession(model, options, device=multiplying_bytes(device), cache=False) as session:
+        (logits,) = session.run(["logits"], feeds(IDS))
+        assert byte_products(session) == 5 * LAYERS + 1
+    wanted, exact = replace(tiny.reference, rounds=True).logits(IDS), tiny.logits(IDS)
+    np.testing.assert_allclose(logits[0], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    assert 1e-2 < np.abs(logits[0] - exact).max() / np.abs(exact).max() < 0.15
 
 
 def test_weights_keep_their_codes(tmp_path: Path):
