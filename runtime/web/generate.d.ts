@@ -1,6 +1,6 @@
 /** Types of generate.js. */
 
-import type { BundleSource, LoadOptions, Session } from "./shaderloom.js";
+import type { BundleSource, Feeds, LoadOptions, Session } from "./shaderloom.js";
 
 export type Message = { role: string; content: string; [field: string]: unknown };
 
@@ -34,6 +34,9 @@ export interface GeneratorOptions extends Omit<LoadOptions, "model"> {
 }
 
 export interface GenerateOptions {
+  /** What the encoder reads, with a first size of 1, like `input_features`; by default what was encoded last, or the prompt
+   *  where the encoder reads text. With it the prompt is what the answer begins with. */
+  encoderInputs?: Feeds;
   /** Tokens of the answer at most; as many as fit by default. */
   maxNewTokens?: number;
   /** 0, the default, takes the most probable token. */
@@ -85,7 +88,8 @@ export interface Generator {
   /** The tokens in the cache. */
   readonly tokens: number[];
   encode(prompt: Prompt): Promise<number[]>;
-  /** Return the pieces of an answer. A generation that has not ended ends with the next one. Throws "input" for an
+  /** Return the pieces of an answer; without a prompt, an empty list, one of an encoder begins with the tokens that the
+   *  bundle states. A generation that has not ended ends with the next one. Throws "input" for an
    *  option that there is not, so that none is ignored. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /** Forget the tokens in the cache but for the first `length`; return how many remain. */

@@ -21,6 +21,13 @@ from shaderloom.generate.bundling import compile_generator
 from shaderloom.generate.sampling import Sampling, choose
 
 from ..examples.test_chat import MARGIN, QUESTIONS
+from ..shaderloom.generate.test_encoded_decoder import START as ENCODED_START
+from ..shaderloom.generate.test_encoded_decoder import (
+    Reference,
+    translated,
+    write_translator_folder,
+    write_whisper_folder,
+)
 from ..shaderloom.generate.test_growing import drawn as growing_prompt
 from ..shaderloom.generate.test_growing import reference as growing_reference
 from ..shaderloom.generate.test_growing import write_optimum_folder
@@ -159,6 +166,52 @@ def test_caches_that_grow(open_bundle: Any, tmp_path: Path):
     assert page.call("generate", growing_prompt(147)[:20], {"maxNewTokens": 1})["reusedTokens"] == 19
     with pytest.raises(PageError, match="length of 200"):
         page.call("generate", growing_prompt(199), {"maxNewTokens": 2})
+
+
+def test_texts_into_texts(open_bundle: Any, tmp_path: Path, device: Any):
+    """A folder of the shape of T5's: an encoder of text, and two decoders; draws are those of Python."""
+    folder = write_translator_folder(tmp_path)
+    compile_generator(folder, tmp_path / "b", target="web-software")
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(OPEN)
+    for ids in ([9, 8, 7, 6, 5], drawn(40, 2)):
+        answer = page.call("generate", ids, {"maxNewTokens": 6})
+        assert answer["tokens"] == translated(folder, ids, [ENCODED_START], 6)
+        assert answer["promptTokens"] == 1
+    start = [ENCODED_START, *drawn(20, 3)]
+    other = page.call("""async (ids, start) => {
+      const feed = { data: BigInt64Array.from(ids, BigInt), dims: [1, ids.length] };
+      return generate(start, { maxNewTokens: 4, encoderInputs: { input_ids: feed } });
+    }""", [300, 20, 7], start)  # fmt: skip
+    assert other["tokens"] == translated(folder, [300, 20, 7], start, 4)
+    with Generator(tmp_path / "b", device=device) as generator:
+        ours = generator.generate([300, 20, 7], max_new_tokens=5, temperature=1.3, seed=4, stream=False).tokens
+    assert page.call("generate", [300, 20, 7], {"maxNewTokens": 5, "temperature": 1.3, "seed": 4})["tokens"] == ours
+    with pytest.raises(PageError, match="reads input_ids, attention_mask, not sound"):
+        page.evaluate("generate([3], { encoderInputs: { sound: new Float32Array(4) } })")
+
+
+def test_speech(open_bundle: Any, tmp_path: Path):
+    """A folder of the shape of Whisper's, with a merged decoder; also without anything new to hear."""
+    reference = Reference(write_whisper_folder(tmp_path))
+    compile_generator(tmp_path, tmp_path / "b", target="web-software")
+    page = open_bundle(tmp_path / "b")
+    page.evaluate(OPEN)
+    speak = """async (start, means, options) => {
+      const features = new Float32Array(16 * 3000).map((_, at) => means[Math.floor(at / 3000)] + Math.sin(at * at));
+      const inputs = means.length ? { encoderInputs: { input_features: { data: features, dims: [1, 16, 3000] } } } : {};
+      return { ...await generate(start, { ...options, ...inputs }), features: [...features] };
+    }"""
+    with pytest.raises(PageError, match="reads input_features, not nothing"):
+        page.call(speak, [], [], {"maxNewTokens": 2})
+    for start in ([], [ENCODED_START, 7, 9, 11]):
+        means = np.random.default_rng(len(start)).normal(scale=20, size=16).tolist()
+        answer = page.call(speak, start, means, {"maxNewTokens": 6})
+        features = np.array(answer["features"], np.float32).reshape(1, 16, 3000)
+        assert answer["tokens"] == reference.greedy(features, start or [ENCODED_START], 6)
+    again = [*start[:3], 20]
+    answer = page.call(speak, again, [], {"maxNewTokens": 5})
+    assert answer["tokens"] == reference.greedy(features, again, 5) and answer["reusedTokens"] == 3
 
 
 @pytest.fixture(scope="module")

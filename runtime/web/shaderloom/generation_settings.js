@@ -8,6 +8,8 @@ import { ShaderloomError } from "./errors.js";
 /** Bytes of the settings and of a template, and of a tokenizer. */
 const SETTINGS_BYTES = 4 << 20;
 const TOKENIZER_BYTES = 128 << 20;
+/** What is in the names of caches of an encoder's results. */
+const ENCODER_PART = ".encoder.";
 const SPECIAL = ["bos_token", "eos_token", "unk_token", "pad_token"];
 
 /** A cache of keys or values: the input that reads it, the output that continues it, and its sizes but for its rows.
@@ -15,26 +17,31 @@ const SPECIAL = ["bos_token", "eos_token", "unk_token", "pad_token"];
 
 /**
  * What runs of the decoder are like. `chunks` are their numbers of tokens, from the most on; `inPlace`: caches have a
- * capacity, of `rows`; else each run gives longer ones. `hasRow`: a run may have padding behind its tokens.
+ * capacity, of `rows`; else each run gives longer ones. `hasRow`: a run may have padding behind its tokens. Behind an
+ * encoder `encodedCaches` have keys and values of its results, `firstSizes` the tokens of a text's first run, from the most
+ * on, and `starts` those that answers begin with.
  *
  * @typedef {object} Settings
  * @property {number} maxLength @property {Set<number>} ends @property {number[]} chunks @property {CacheForm[]} caches
  * @property {boolean} inPlace @property {boolean} hasRow @property {{ low: number, high: number, step: number }} rows
- * @property {number} vocabulary
+ * @property {number} vocabulary @property {CacheForm[]} encodedCaches @property {number[]} firstSizes @property {number[]} starts
  */
 
-/** Read the settings of a bundle. @param {Session} session @returns {Promise<Settings>}
+/** Read the settings of a bundle. @param {Session} session @param {Session} [firstRun] of a decoder behind an encoder
+ *  @returns {Promise<Settings>}
  *  @throws {ShaderloomError} "bundle" for a bundle that does not generate text, or says wrong things of that */
-export async function readSettings(session) {
+export async function readSettings(session, firstRun) {
   if (!hasAsset(session, "generation.json")) {
     throw wrong("it has no generation.json: compile it with shaderloom compile FOLDER -o NAME --generate");
   }
   const values = await readObject(session, "generation.json");
-  if (Object.hasOwn(session.manifest.files, "models/encoder.json")) throw wrong("its model has an encoder, which pages do not run");
-  const { context, ends } = values;
+  const { context, ends, starts = [] } = values;
   if (!isCount(context) || !context) throw wrong("its context is no number of tokens");
   if (!Array.isArray(ends) || !ends.every(isCount)) throw wrong("its ends are no tokens");
-  const caches = cachesOf(session, patterns(values.past), patterns(values.present));
+  const outputs = (firstRun ?? session).outputs;
+  const all = cachesOf(session.shapes[0], outputs, patterns(values.past), patterns(values.present));
+  const caches = all.filter(({ input }) => !input.includes(ENCODER_PART));
+  if (!caches.length) throw wrong("its decoder has no caches of tokens");
   const [{ input: first }] = caches;
   const [, , rows] = session.shapes[0][first];
   const range = typeof rows === "number" ? { low: rows, high: rows, step: 1 } : session.manifest.dynamic[rows];
@@ -45,10 +52,17 @@ export async function readSettings(session) {
   if (!range || !isCount(logits) || !chunks.every(isCount) || !chunks.includes(1)) {
     throw wrong("its plans are not those of a decoder");
   }
+  const firstSizes = (firstRun?.shapes ?? []).map((shapes) => shapes.input_ids?.[1]);
+  if (firstRun && !(firstSizes.every(isCount) && firstSizes.includes(1))) throw wrong("its first runs are not those of a decoder");
+  if (!Array.isArray(starts) || !starts.every(isCount) || (firstRun && !starts.length)) {
+    throw wrong("it has no tokens that answers begin with");
+  }
   return {
     maxLength: inPlace ? Math.min(context, range.high) : Math.min(context, range.high + 1),
     ends: new Set(ends), chunks: chunks.sort((first, second) => second - first), caches, inPlace,
     hasRow: session.inputs.some(({ name }) => name === "logits_rows"), rows: range, vocabulary: logits,
+    encodedCaches: all.filter((cache) => !caches.includes(cache)), starts,
+    firstSizes: firstSizes.filter(isCount).sort((first, second) => second - first),
   };
 }
 
@@ -98,9 +112,10 @@ function patterns(names) {
   return names;
 }
 
-/** @param {Session} session @param {string[]} past @param {string[]} present @returns {CacheForm[]} */
-function cachesOf({ shapes, outputs }, past, present) {
-  const inputs = Object.entries(shapes[0]).filter(([, dims]) => dims.length === 4);
+/** @param {Session["shapes"][number]} shapes @param {Session["outputs"]} outputs @param {string[]} past
+ *  @param {string[]} present @returns {CacheForm[]} */
+function cachesOf(shapes, outputs, past, present) {
+  const inputs = Object.entries(shapes).filter(([, dims]) => dims.length === 4);
   const continued = new Map(past.flatMap((name, part) => inputs.map((_, layer) =>
     /** @type {const} */ ([name.replace("%d", `${layer}`), present[part]?.replace("%d", `${layer}`)]))));
   if (!inputs.length) throw wrong("its decoder has no caches");

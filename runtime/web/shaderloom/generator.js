@@ -1,5 +1,5 @@
 /** @import * as api from "../generate.js" */
-/** @import { GpuTensor, Session } from "../shaderloom.js" */
+/** @import { Feeds, GpuTensor, Session } from "../shaderloom.js" */
 /** @import { Settings } from "./generation_settings.js" */
 
 import { load } from "../shaderloom.js";
@@ -7,6 +7,7 @@ import { abortable } from "./aborting.js";
 import { tensorUsage } from "./buffers.js";
 import { isSoftware } from "./device.js";
 import { DeviceChoice, tokenOf } from "./device_choice.js";
+import { EncodedText } from "./encoded_text.js";
 import { elementBytes } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { hasAsset, readSettings, readWordAssets } from "./generation_settings.js";
@@ -24,14 +25,21 @@ import { StopTexts, TextStream } from "./words.js";
 export async function loadGenerator(source, options = {}) {
   const { words: makeWords, ...others } = options;
   const session = await load(source, { prepare: true, ...others });
+  /** @type {Session[]} */
+  const opened = [session];
   try {
-    const settings = await readSettings(session);
+    /** @param {string} model */
+    const further = (model) => load(source, { ...others, prepare: true, device: session.device, model });
+    const hasEncoder = Object.hasOwn(session.manifest.files, "models/encoder.json");
+    for (const model of hasEncoder ? ["first", "encoder"] : []) opened.push(await further(model));
+    const [, first, encoder] = opened;
+    const settings = await readSettings(session, first);
+    const encoded = first && new EncodedText(first, encoder, settings.encodedCaches, settings.firstSizes);
     const words = makeWords && hasAsset(session, "tokenizer.json")
       ? await makeWords(await readWordAssets(session)) : undefined;
-    const choice = () => load(source, { ...others, prepare: true, device: session.device, model: "choice" });
-    return new Generator(session, settings, words, choice);
+    return new Generator(session, settings, words, () => further("choice"), encoded);
   } catch (error) {
-    session.dispose();
+    for (const each of opened) each.dispose();
     throw error;
   }
 }
@@ -41,6 +49,7 @@ class Generator {
   #settings;
   #words;
   #openChoice;
+  #encoded;
   /** @type {Promise<DeviceChoice> | undefined} */
   #choice;
   #cache;
@@ -53,13 +62,14 @@ class Generator {
   #active;
 
   /** @param {Session} session @param {Settings} settings @param {api.Words | undefined} words
-   *  @param {() => Promise<Session>} openChoice */
-  constructor(session, settings, words, openChoice) {
+   *  @param {() => Promise<Session>} openChoice @param {EncodedText} [encoded] */
+  constructor(session, settings, words, openChoice, encoded) {
     this.session = session;
     this.maxLength = settings.maxLength;
     this.#settings = settings;
     this.#words = words;
     this.#openChoice = openChoice;
+    this.#encoded = encoded;
     this.#cache = new KeyValueCache(session, settings);
     const dtype = session.outputs.find(({ name }) => name === "logits")?.dtype ?? "float32";
     const size = bufferSize(settings.vocabulary * elementBytes(dtype));
@@ -93,6 +103,20 @@ class Generator {
     return ids;
   }
 
+  /** Return the tokens that the decoder begins with, and what is to be encoded before. @param {api.Prompt} prompt
+   *  @param {Feeds} [inputs] @returns {Promise<{ ids: number[], feeds?: Feeds }>} */
+  async #begun(prompt, inputs) {
+    const encoded = this.#encoded;
+    if (!encoded) {
+      if (inputs) throw new ShaderloomError("input", "the model has no encoder: leave encoderInputs out");
+      return { ids: await this.encode(prompt) };
+    }
+    const isRead = !inputs && encoded.readsTokens && prompt.length > 0;
+    const feeds = isRead ? encoded.ofTokens(await this.encode(prompt)) : inputs && encoded.checked(inputs);
+    if (!feeds && !encoded.hasText) encoded.checked({}); // nothing to go on from
+    return { feeds, ids: isRead || !prompt.length ? this.#checked([...this.#settings.starts]) : await this.encode(prompt) };
+  }
+
   /** @param {api.Prompt} prompt @param {api.GenerateOptions} [options] @returns {api.Generation} */
   generate(prompt, options = {}) {
     checkOptions(options);
@@ -116,9 +140,9 @@ class Generator {
    *  @param {{ text: string, tokens: number[], statistics: api.Statistics }} generation */
   async *#pieces(prompt, options, sampling, stops, generation) {
     const { statistics } = generation;
-    const ids = await this.encode(prompt);
+    const { ids, feeds } = await this.#begun(prompt, options.encoderInputs);
     const stream = this.#words && new TextStream(this.#words, ids);
-    for await (const { token, isEnd, isLast } of this.#chosen(ids, options, sampling, generation)) {
+    for await (const { token, isEnd, isLast } of this.#chosen(ids, feeds, options, sampling, generation)) {
       const piece = isEnd ? "" : stops.push((await stream?.push(token, isLast)) ?? "");
       const rest = (isEnd || isLast) && !stops.isStopped ? stops.rest() : "";
       if (stops.isStopped) statistics.endedBy = "stop";
@@ -128,9 +152,10 @@ class Generator {
     }
   }
 
-  /** The tokens behind a prompt. @param {number[]} ids @param {api.GenerateOptions} options @param {Sampling} sampling
+  /** The tokens behind a prompt. @param {number[]} ids @param {Feeds | undefined} feeds of the encoder
+   *  @param {api.GenerateOptions} options @param {Sampling} sampling
    *  @param {{ tokens: number[], statistics: api.Statistics }} generation */
-  async *#chosen(ids, { maxNewTokens, signal }, sampling, generation) {
+  async *#chosen(ids, feeds, { maxNewTokens, signal }, sampling, generation) {
     const { statistics, tokens } = generation;
     const count = this.#countOf(ids, maxNewTokens);
     const choice = sampling.isGreedy ? undefined : await this.#deviceChoice();
@@ -138,6 +163,7 @@ class Generator {
     await this.#busy;
     if (this.#active !== generation) return;
     let begun = performance.now();
+    if (feeds) await abortable(this.#encode(feeds), signal);
     statistics.promptTokens = ids.length;
     statistics.reusedTokens = this.rewind(sharedPrefix(this.#ids, ids));
     const text = [...ids];
@@ -176,6 +202,14 @@ class Generator {
     return wanted ?? room;
   }
 
+  /** Let runs read the results of the encoder, behind which no token is in the cache. @param {Feeds} feeds */
+  #encode(feeds) {
+    this.rewind(0);
+    const encoding = /** @type {EncodedText} */ (this.#encoded).encode(feeds);
+    this.#busy = encoding.catch(() => {});
+    return encoding;
+  }
+
   /** @returns {Promise<DeviceChoice>} */
   #deviceChoice() {
     this.#choice ??= this.#openChoice().then((session) => new DeviceChoice(session, this.#logits));
@@ -199,11 +233,15 @@ class Generator {
   async #read(ids, isWanted) {
     let token = -1;
     for (let done = 0; done < ids.length; ) {
-      const size = this.#chunk(ids.length - done);
+      const encoded = this.#ids.length ? undefined : this.#encoded;
+      const size = encoded?.size(ids.length - done) ?? this.#chunk(ids.length - done);
       const part = ids.slice(done, done + size);
       done += part.length;
       token = await this.#run(part, size, isWanted && done === ids.length);
       this.#ids.push(...part);
+      if (encoded && this.#cache.rewind(part.length) !== part.length) {
+        throw new ShaderloomError("bundle", "rows of the decoder's caches are no whole words");
+      }
     }
     return token;
   }
@@ -222,12 +260,16 @@ class Generator {
 
   /** @param {number[]} part @param {number} size of the run: what is behind the part is padding @param {boolean} isRead */
   async #run(part, size, isRead) {
-    const { caches, inPlace, hasRow } = this.#settings;
+    const { inPlace } = this.#settings;
+    const first = this.#ids.length ? undefined : this.#encoded?.first;
+    const session = first ?? this.session;
+    const hasRow = session.inputs.some(({ name }) => name === "logits_rows");
+    const caches = first ? [...this.#settings.caches, ...this.#settings.encodedCaches] : this.#settings.caches;
     const end = this.#ids.length + size;
     const ids = BigInt64Array.from({ length: size }, (_, at) => BigInt(part[Math.min(at, part.length - 1)]));
     if (inPlace) this.#cache.grow(end);
-    const results = await this.session.run({
-      ...this.#cache.feeds, input_ids: { data: ids, dims: [1, size] },
+    const results = await session.run({
+      ...(first ? {} : this.#cache.feeds), ...this.#encoded?.feeds(session), input_ids: { data: ids, dims: [1, size] },
       sequence_ends: { data: BigInt64Array.of(BigInt(end)), dims: [1] },
       ...(hasRow ? { logits_rows: { data: BigInt64Array.of(BigInt(part.length - 1)), dims: [1, 1] } } : {}),
     }, {
@@ -236,6 +278,7 @@ class Generator {
       into: { logits: this.#logits.buffer }, inPlace: true,
     });
     this.#cache.take(results);
+    if (first) this.#encoded?.take(results);
     return isRead ? tokenOf(results.token) : -1;
   }
 
@@ -254,6 +297,7 @@ class Generator {
     this.#logits.buffer.destroy();
     this.#choice?.then((choice) => choice.dispose(), () => {});
     this.#words?.dispose?.();
+    this.#encoded?.dispose();
     this.session.dispose();
   }
 }
@@ -261,10 +305,11 @@ class Generator {
 /** Options of `generate`. @type {ReadonlySet<string>} */
 const OPTIONS = new Set(/** @type {(keyof api.GenerateOptions)[]} */ ([
   "maxNewTokens", "temperature", "topK", "topP", "minP", "repetitionPenalty", "seed", "stop", "signal",
+  "encoderInputs",
 ]));
 /** Options in Python that a page has not, and why. @type {ReadonlyMap<string, string>} */
 const ELSEWHERE = new Map([
-  ["promptLookupNumTokens", "pages verify no drafts"], ["encoderInputs", "pages run no encoder"],
+  ["promptLookupNumTokens", "pages verify no drafts"],
   ["processors", "pages have no functions that change logits"],
   ...["jsonSchema", "regex", "grammar"].map((name) => /** @type {[string, string]} */ ([name, "pages follow no grammars"])),
 ]);
