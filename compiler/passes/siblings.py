@@ -2,7 +2,8 @@
 
 Queries, keys and values are three products of one tensor, gates and their partners two.  One product of all reads the
 activation once, fills a GPU better and is one call; its parts are slices, which consumers read in place.  Constant
-addends of the columns join the same way, so that they stay in the product's kernel.
+addends of the columns join the same way, so that they stay in the product's kernel, and so does what quantises and
+dequantises each result with parameters of its own.
 
 What would be lost is the rest of the epilogues: arithmetic behind a part moves to its consumer.  So products join
 where views alone follow each of them, or where two of them meet again (gated units: one product and one elementwise
@@ -27,16 +28,19 @@ from ..compilation import Compilation
 from ..ir.dataflow import operands, preorder
 from ..ir.graph import Graph, Node, Value
 from ..ir.origins import merge_origins
+from ..ops.math.nodes import part
 from ..ops.registry import registry
 from ..remarks import Remark
 from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import GraphFacts
+from ..rewriting.rules import GraphFacts, operator_key
 from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
 from .large_ports import binding_bytes
 from .patterns import produced_by, split_constant, static_numbers, varies_along, view
 
+#: What joins behind products besides a constant that is added
+_STEPS = frozenset({"loom.Quantize", "loom.Dequantize", "Add"})
 #: Elementwise steps within which two products must meet
 MEETING = 6
 
@@ -49,19 +53,47 @@ class _Scale:
     numbers: np.ndarray
 
 
+@record
+class _Step:
+    """A node that quantises, dequantises, or adds constants to what siblings compute: its operand ``position``, behind
+    ``views`` of it."""
+
+    node: Node
+    position: int
+    views: tuple[Node, ...]
+
+    @property
+    def kind(self) -> Hashable:
+        """What steps that may join have in common."""
+        node = self.node
+        types = tuple(value and value.dtype.name for value in node.inputs)
+        return node.op, node.domain, node.attributes, self.position, types, bool(self.views)
+
+
 @record(slots=False)
 class _Sibling:
-    """A product, its scale if it is one of integers, the constant that is added to its columns (if any), and all nodes
-    of these from the product on."""
+    """A product, its scale if it is one of integers, the constant that is added to its columns (if any), all nodes of
+    these from the product on, and the steps behind them that join, too."""
 
     product: Node
     scale: _Scale | None
     addend: Value | None
     nodes: tuple[Node, ...]
+    steps: tuple[_Step, ...] = ()
 
     @property
     def last(self) -> Node:
-        return self.nodes[-1]
+        return self.steps[-1].node if self.steps else self.nodes[-1]
+
+    @property
+    def views(self) -> tuple[Node, ...]:
+        """The views that follow all of the joined result, and lead to that of the last node."""
+        return self.steps[-1].views if self.steps else ()
+
+    @property
+    def is_viewed(self) -> bool:
+        """Whether views alone follow."""
+        return bool(self.views) or all(registry.of(user).is_view for user in self.last.output.users)
 
     @property
     def columns(self) -> int:
@@ -97,6 +129,7 @@ def join_siblings(graph: Graph, compilation: Compilation, operator: str = "MatMu
     for members in families.values():
         if len(members) < 2:
             continue
+        members = _with_steps(members, facts)
         origins = merge_origins([node for each in members for node in each.nodes])
         refused = _refusal(members, facts, compilation.target)
         if compilation.remarks is not None:
@@ -134,6 +167,44 @@ def _sibling(node: Node, facts: GraphFacts) -> _Sibling | None:
             if whole and varies_along(parts[1], result.rank, result.rank - 1):
                 return _Sibling(node, scale, parts[1], (*nodes, user))
     return _Sibling(node, scale, None, nodes)
+
+
+def _with_steps(members: list[_Sibling], facts: GraphFacts) -> list[_Sibling]:
+    """Return the members with the steps that all of them have, if views alone follow these; else as they are."""
+    extended = members
+    while not any(each.views for each in extended):
+        steps = [_step(each, facts) for each in extended]
+        if any(step is None or steps[0] is None or step.kind != steps[0].kind for step in steps):
+            break
+        extended = [replace(each, steps=(*each.steps, step)) for each, step in zip(extended, steps) if step]
+    return extended if all(each.is_viewed for each in extended) else members
+
+
+def _step(sibling: _Sibling, facts: GraphFacts) -> _Step | None:
+    """Return the step behind the last node of a sibling, if there is one; behind views it has one parameter each."""
+    value, views = sibling.last.output, []
+    while facts.single_use(value) and _only_moves(value.user):
+        views.append(value.user)
+        value = value.user.output
+    if not facts.single_use(value) or operator_key(value.user) not in _STEPS or facts.is_output(value.user.output):
+        return None
+    node = value.user
+    columns = 1 if views else sibling.columns
+    others = [each for each in node.inputs if each is not None and each is not value]
+    if node.output.shape != value.shape or not all(_is_parameter(each, columns) for each in others):
+        return None
+    return _Step(node, node.inputs.index(value), tuple(views))
+
+
+def _only_moves(node: Node) -> bool:
+    """Return whether the results of a node are all elements of its operand, in another order."""
+    definition = registry.of(node)
+    return definition.store_map is not None and definition.element is None
+
+
+def _is_parameter(value: Value, columns: int) -> bool:
+    """Return whether a value is one known number, or one for each of the columns."""
+    return static_numbers(value) is not None and (value.elements == 1 or value.shape == (columns,))
 
 
 def _scaled(node: Node, facts: GraphFacts) -> tuple[tuple[Node, ...], _Scale] | None:
@@ -176,7 +247,7 @@ def _refusal(members: list[_Sibling], facts: GraphFacts, target: Target) -> str 
     packed = members[0].is_packed
     if not packed and any(map(_is_narrow, weights)) and not may_join(weights, -1):
         return "weights of fewer bits are dequantised in different ways"
-    if all(registry.of(user).is_view for each in members for user in each.last.output.users):
+    if all(each.is_viewed for each in members):
         return None
     if not packed and _meet(members):
         return None
@@ -237,18 +308,35 @@ def _join(builder: GraphBuilder, graph: Graph, members: list[_Sibling]) -> None:
     addends = [view(builder, each.addend, (each.columns,)) for each in members if each.addend is not None]
     if addends:
         whole = builder.op("Add", whole, builder.op("Concat", *addends, axis=0))
+    for number in range(len(members[0].steps)):
+        whole = _joined_step(builder, whole, members, number)
     storages = {each.last.output.storage for each in members}
     whole.name = ", ".join(each.last.output.name for each in members)
     whole.storage = storages.pop() if len(storages) == 1 else None
     start = 0
     for each in members:
-        result = each.last.output
-        starts = (*(0,) * (whole.rank - 1), start)
-        part = builder.op(
-            "StridedSlice", whole, domain="loom", starts=starts, steps=(1,) * whole.rank, sizes=result.shape
-        )
-        graph.replace(result, part)
+        result = part(builder, whole, whole.rank - 1, start, each.columns)
+        for node in each.views:
+            result = builder.emit(registry.of(node), [result, *node.inputs[1:]], node.attributes)[0]
+        graph.replace(each.last.output, result)
         start += each.columns
+
+
+def _joined_step(builder: GraphBuilder, whole: Value, members: Sequence[_Sibling], number: int) -> Value:
+    """Apply step ``number`` of all members to the joined result."""
+    steps = [each.steps[number] for each in members]
+    operands: list[Value | None] = []
+    for position, operand in enumerate(steps[0].node.inputs):
+        if position == steps[0].position or operand is None:
+            operands.append(whole if operand is not None else None)
+            continue
+        columns = [
+            np.broadcast_to(numbers.reshape(-1), (each.columns,))
+            for each, step in zip(members, steps)
+            if (numbers := static_numbers(step.node.inputs[position])) is not None
+        ]
+        operands.append(builder.constant(np.concatenate(columns)))
+    return builder.emit(registry.of(steps[0].node), operands, steps[0].node.attributes)[0]
 
 
 def _plain_product(builder: GraphBuilder, products: Sequence[Node]) -> Value:

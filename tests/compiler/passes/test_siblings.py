@@ -84,6 +84,67 @@ def test_integer_products_of_one_activation_join(device, vector):
             np.testing.assert_allclose(found, wanted, rtol=2e-2)
 
 
+#: Step of the first of the results of :func:`requantised_heads`; each of the others has 0.003 more
+SCALE = 0.015
+
+
+def requantised_heads(*, alike: bool):
+    """Products of one dequantised tensor; results and their sums with biases are quantised with scales of their own.
+
+    Unless they are ``alike``, one result is quantised without a zero point.
+    """
+    rng = np.random.default_rng(4)
+    feeds = {"x": rng.standard_normal((1, 20, 64), np.float32)}
+    constants: dict[str, np.ndarray] = {"sx": np.array(0.02, np.float32), "zx": np.array(121, np.uint8)}
+    nodes = [node("QuantizeLinear", ["x", "sx", "zx"], ["q"]), node("DequantizeLinear", ["q", "sx", "zx"], ["d"])]
+    outputs = []
+    for n, columns in enumerate((16, 8, 8)):
+        constants |= {
+            f"w{n}": rng.integers(-127, 128, (64, columns)).astype(np.int8),
+            f"sw{n}": rng.uniform(0.001, 0.002, columns).astype(np.float32),
+            f"sp{n}": np.array(0.01 + 0.002 * n, np.float32),
+            f"zp{n}": np.array(110 + n, np.uint8),
+            f"b{n}": weights(columns),
+            f"sa{n}": np.array(SCALE + 0.003 * n, np.float32),
+            f"za{n}": np.array(131 - n, np.uint8),
+            f"h{n}": np.array([0, 0, 4, columns // 4]),
+        }
+        product, total = [f"sp{n}", f"zp{n}"], [f"sa{n}", f"za{n}"]
+        if not alike and n == 2:
+            product.pop()
+        nodes += [
+            node("DequantizeLinear", [f"w{n}", f"sw{n}"], [f"f{n}"], axis=1),
+            node("MatMul", ["d", f"f{n}"], [f"p{n}"]),
+            node("QuantizeLinear", [f"p{n}", *product], [f"qp{n}"]),
+            node("DequantizeLinear", [f"qp{n}", *product], [f"dp{n}"]),
+            node("Add", [f"dp{n}", f"b{n}"], [f"a{n}"]),
+            node("QuantizeLinear", [f"a{n}", *total], [f"qa{n}"]),
+            node("Reshape", [f"qa{n}", f"h{n}"], [f"r{n}"]),
+            node("Transpose", [f"r{n}"], [f"t{n}"], perm=[0, 2, 1, 3]),
+            node("DequantizeLinear", [f"t{n}", *total], [f"dt{n}"]),
+            node("Exp", [f"dt{n}"], [f"y{n}"]),
+        ]
+        outputs.append(f"y{n}")
+    return make_model(nodes, feeds, outputs, constants=constants), feeds
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+def test_products_join_with_what_quantises_their_results(device, kind):
+    """Each column has the parameters of its product; the last ones, behind views, move before these."""
+    model, feeds = requantised_heads(alike=True)
+    plan = compile_for(model, feeds, replace(device.profile, kind=kind))
+    assert sum("MatMul" in call.label for call in plan.calls) == 1
+    expected = reference(model, feeds)
+    for n, (found, wanted) in enumerate(zip(run_plan(device, plan, model, feeds), expected, strict=True)):
+        steps = np.abs(np.log(found) - np.log(wanted)) / (SCALE + 0.003 * n)
+        assert steps.max() < 1.01 and (steps > 0.01).mean() < 0.01
+
+
+def test_products_whose_results_are_quantised_in_different_ways_stay_apart():
+    model, feeds = requantised_heads(alike=False)
+    assert refusals(model, feeds) == ["arithmetic behind a product is faster in its own kernel"]
+
+
 def gated(rows: int):
     nodes = [
         node("MatMul", ["x", "g"], ["p"]),
