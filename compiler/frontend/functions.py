@@ -1,4 +1,8 @@
-"""Model-local functions: calls are replaced by the bodies before anything else looks at the nodes."""
+"""Model-local functions: calls are replaced by the bodies before anything else looks at the nodes.
+
+onnx's inliner leaves calls of a function that imports another opset than the model.  Where all operators of the
+function are the same at both, it is taken to import that of the model; others stay calls, which the provider cpu runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ...runtime.plan.errors import LimitError, ModelError
 from .messages import ModelProto, NodeProto
+from .schemas import canonical, same_at
 
 Name = tuple[str, str]  #: domain and name of a function
 
@@ -22,7 +27,7 @@ def inline_functions(proto: ModelProto, max_nodes: int) -> ModelProto:
 
     _check_size(proto, max_nodes)
     try:
-        return onnx.inliner.inline_local_functions(proto, convert_version=False)
+        return onnx.inliner.inline_local_functions(_with_opsets_of_model(proto), convert_version=False)
     except Exception as error:  # the inliner's own exception types are not exported
         raise ModelError(f"the functions of the model cannot be inlined: {error}") from None
 
@@ -52,6 +57,22 @@ def _check_size(proto: ModelProto, max_nodes: int) -> None:
             f"the model has {total:,} nodes once its functions are inlined; the cap is {max_nodes:,}",
             hint="raise caps.nodes",
         )
+
+
+def _with_opsets_of_model(proto: ModelProto) -> ModelProto:
+    """Return the model whose functions import the model's opsets where these have the operators of the function."""
+    result = ModelProto()
+    result.CopyFrom(proto)
+    versions = {canonical(each.domain): each.version for each in proto.opset_import}
+    own = {(function.domain, function.name) for function in proto.functions}
+    for function in result.functions:
+        theirs = {canonical(each.domain): each.version for each in function.opset_import}
+        differing = {domain for domain, version in theirs.items() if versions.get(domain, version) != version}
+        used = [(canonical(domain), op) for domain, op in _operators(function.node).keys() - own]
+        if all(same_at(op, domain, theirs[domain], versions[domain]) for domain, op in used if domain in differing):
+            for each in function.opset_import:
+                each.version = versions.get(canonical(each.domain), each.version)
+    return result
 
 
 def _size(body: Counter[Name], sizes: Mapping[Name, int]) -> int:

@@ -56,6 +56,18 @@ def signature(op: str, domain: str, opset: int) -> OperatorSignature | None:
     raise ModelError(f"operator '{op}' is not part of opset {opset}", hint=hint_for(op, domain, opset))
 
 
+def canonical(domain: str) -> str:
+    """Return the name of a domain by which operators of the standard are looked up."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def same_at(op: str, domain: str, opset: int, other: int) -> bool:
+    """Return whether the standard has an operator in the same version at two opsets."""
+    lower, upper = sorted((opset, other))
+    versions = [version[0] for version in _versions().get((domain, op), ())]
+    return bool(versions) and versions[0] <= lower and not any(lower < version <= upper for version in versions)
+
+
 def has_body(op: str, domain: str, opset: int) -> bool:
     """Return whether the standard defines an operator by other operators at an opset."""
     fitting = [version for version in _versions().get((domain, op), ()) if version[0] <= opset]
@@ -151,7 +163,7 @@ def read_opsets(imports: Iterable[OperatorSetIdProto]) -> Mapping[str, int]:
     """
     opsets: dict[str, int] = {}
     for entry in imports:
-        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        domain = canonical(entry.domain)
         opsets[domain] = max(entry.version, opsets.get(domain, 0))
     newest, _ = _standard()
     if opsets.get("", 0) > newest:

@@ -82,7 +82,8 @@ class SegmentMaker:
                 initializers[name] = tensor
             elif foreign is not None:
                 sparse[name] = foreign
-        for proto in protos:
+        functions = [onnx.FunctionProto.FromString(each.SerializeToString()) for each in self._functions()]
+        for proto in (*protos, *(node for function in functions for node in function.node)):
             self._restore(proto)
         source = SegmentSource(
             protos,
@@ -90,10 +91,15 @@ class SegmentMaker:
             tuple(outputs),
             [onnx.OperatorSetIdProto(domain=domain, version=version) for domain, version in self._model.opsets.items()],
             self._model.proto.ir_version if self._model.proto is not None else 10,
-            sparse=sparse,
-            types=self.types,
+            functions,
+            sparse,
+            self.types,
         )
         return CpuSegment(source, self._options), tuple(read)
+
+    def _functions(self) -> Sequence[onnx.FunctionProto]:
+        """Return the functions of the model that are not inlined."""
+        return self._model.proto.functions if self._model.proto is not None else ()
 
     def _restore(self, node: onnx.NodeProto) -> None:
         """Fill in the payloads of tensors in attributes and in nested graphs."""

@@ -218,6 +218,16 @@ def test_functions_of_the_model_are_inlined():
     assert [node.op for node in model.graph.nodes] == ["Abs", "Add", "Abs", "Add"]
 
 
+def test_functions_of_another_opset_are_inlined_where_it_has_the_same_operators():
+    """Of what these use opset 18 has the same Abs and Add, and another ReduceMax."""
+    other = FUNCTIONS.replace(
+        '<domain: "local", opset_import: ["" : 17]>', '<domain: "local", opset_import: ["" : 18]>'
+    )
+    assert [node.op for node in _load(other, "").graph.nodes] == ["Abs", "Add", "Abs", "Add"]
+    newer = other.replace("s = Abs(a)", "s = ReduceMax(a)")
+    assert _refused(UnsupportedError, "local.twice", newer, "").origin.op == "twice"
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 

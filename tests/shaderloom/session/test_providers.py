@@ -315,3 +315,21 @@ def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
     for name in ("Cast (main node 0)", "Unknown (main node 3)", "StringNormalizer (main node 5)"):
         assert name in text
     assert "Sqrt" not in text and "Mul" not in text  # which only read what is refused
+
+
+@pytest.mark.usefixtures("quiet_providers")
+def test_functions_of_another_opset_run_on_the_cpu(device):
+    """ReduceMax takes its axes as an attribute at the function's opset; the table is longer than the compiler reads."""
+    table = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    text = """<ir_version: 9, opset_import: ["" : 18, "local" : 1]>
+    g (float[n, 5000] x) => (float[5000] y) { s = Mul(x, x)  t = local.most(s)  y = Neg(t) }
+    <domain: "local", opset_import: ["" : 17]>
+    most (a) => (b) { m = ReduceMax<axes = [0], keepdims = 0>(a)  b = Add(m, c) }"""
+    model = parse(text)
+    constant = onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(table))
+    model.functions[0].node.insert(0, constant)
+    x = np.random.default_rng(1).standard_normal((3, 5000)).astype(np.float32)
+    with shaderloom.InferenceSession(model, device=device, providers=["wgpu", "cpu"], cache=False) as session:
+        (y,) = session.run(None, {"x": x})
+        assert [each.provider for each in session.placement()] == ["wgpu", "cpu", "wgpu"]
+    np.testing.assert_allclose(y, -((x * x).max(0) + table), rtol=1e-6)
