@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, Union
 
@@ -22,6 +23,11 @@ from ..runtime.plan.errors import InputError, ShaderloomError, UnsupportedError
 #: device types: ours, those of ONNX Runtime's providers for WebGPU, and those of vendors, which mean the device, too
 _GPU_NAMES = ("wgpu", "webgpu", "gpu", "gpu-buffer", "cuda", "dml", "rocm", "hip", "migraphx", "cann", "mps")
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
+_TYPE_NAMES = {theirs: ours for ours, theirs in _ONNX_TYPE_NAMES.items()}
+#: The number of the ONNX element type of texts
+_STRING = 8
+#: A type of tensors, or of a sequence or an optional value of them
+_TENSORS = re.compile(r"^(?:seq\(|optional\()*tensor\((\w+)\)+$")
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -79,16 +85,19 @@ def _element_type(element_type: Any) -> np.dtype[Any]:
 class OrtValue:
     """An array on the host or a tensor on the device, with the interface of onnxruntime's class of this name.
 
-    Results of runs are also sequences and maps, and None for an absent optional value.
+    Results of runs are also sequences and maps, which are lists and dicts, and None for an absent optional value;
+    ``declared`` is the type of such a value in onnxruntime's words.  ``numpy`` returns these as they are; what only a
+    tensor has is a :class:`RuntimeError` for them, as with onnxruntime.
     """
 
-    def __init__(self, content: Union[np.ndarray, Tensor]) -> None:
+    def __init__(self, content: Any, declared: str = "") -> None:
         self._ortvalue_content = content
+        self._declared = declared
 
     def __repr__(self) -> str:
         if self.is_tensor():
             return f"<OrtValue {self.data_type()} {self.shape()} on {self.device_name()}>"
-        return f"<OrtValue of a {type(self._ortvalue_content).__name__} on cpu>"
+        return f"<OrtValue {self._declared or type(self._ortvalue_content).__name__} on cpu>"
 
     @staticmethod
     @_raises_runtime_errors
@@ -135,7 +144,7 @@ class OrtValue:
     @_raises_runtime_errors
     def update_inplace(self, array: np.ndarray) -> None:
         """Replace the elements by those of an array of the same dtype and shape."""
-        content = self._ortvalue_content
+        content = self._elements()
         if isinstance(content, Tensor):
             content.update(array)
             return
@@ -146,21 +155,34 @@ class OrtValue:
             )
         np.copyto(content, source)
 
+    @_raises_runtime_errors
     def shape(self) -> list[int]:
         """Return the size of each dimension."""
-        return list(self._ortvalue_content.shape)
+        return list(self._elements().shape)
 
+    @_raises_runtime_errors
     def tensor_size_in_bytes(self) -> int:
         """Return the bytes of the elements."""
-        return int(self._ortvalue_content.nbytes)
+        return int(self._elements().nbytes)
 
+    @_raises_runtime_errors
     def element_type(self) -> int:
-        """Return the number of the ONNX element type."""
-        return from_numpy(self._ortvalue_content.dtype).onnx
+        """Return the number of the ONNX element type, of a sequence of tensors that of its tensors."""
+        match = _TENSORS.search(self.data_type())
+        if match is None:
+            raise InputError(f"a value of type {self.data_type()} has no element type")
+        name = match[1]
+        return _STRING if name == "string" else BY_NAME[_TYPE_NAMES.get(name, name)].onnx
 
+    @_raises_runtime_errors
     def data_type(self) -> str:
-        """Return the type in onnxruntime's words, like ``tensor(float)``."""
-        name = from_numpy(self._ortvalue_content.dtype).name
+        """Return the type in onnxruntime's words, like ``tensor(float)`` or ``seq(tensor(float))``."""
+        if self._declared and not self.is_tensor():
+            return self._declared
+        dtype = self._elements().dtype
+        if dtype.kind in "OSU":
+            return "tensor(string)"
+        name = from_numpy(dtype).name
         return f"tensor({_ONNX_TYPE_NAMES.get(name, name)})"
 
     def device_name(self) -> str:
@@ -188,9 +210,10 @@ class OrtValue:
     @_raises_runtime_errors
     def data_ptr(self) -> int:
         """Return the address of a value on the host; raise :class:`UnsupportedError` for one on the device."""
-        if isinstance(self._ortvalue_content, Tensor):
+        content = self._elements()
+        if isinstance(content, Tensor):
             raise UnsupportedError("a buffer on the device has no address", hint="use .tensor.gpu_buffer")
-        return int(self._ortvalue_content.ctypes.data)
+        return int(content.ctypes.data)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         content = self._ortvalue_content
@@ -206,11 +229,21 @@ class OrtValue:
         """
         return cls(shared_array(data))
 
+    def _elements(self) -> Any:
+        """Return the tensor or array; raise :class:`InputError` for a value that is none."""
+        if not self.is_tensor():
+            kind = self._declared or type(self._ortvalue_content).__name__
+            raise InputError(
+                f"the value is no tensor: it is {kind}", hint="numpy() returns lists and dicts as they are"
+            )
+        return self._ortvalue_content
+
+    @_raises_runtime_errors
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         """Export the elements on the host as :meth:`Tensor.__dlpack__` does."""
-        content = self._ortvalue_content
+        content = self._elements()
         if isinstance(content, Tensor):
             return content.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
         return export_array(content, max_version, copy)
@@ -341,9 +374,9 @@ class IOBinding:
         for name, target in self._targets.items():
             memory[name] = target._ortvalue_content if isinstance(target, OrtValue) else target
         results = self._session.run(names, self._feeds, run_options, outputs=memory)
-        for name, result in zip(names, results):
+        for name, value in zip(names, as_values(self._session, names, results)):
             target = self._targets[name]
-            self._results[name] = target if isinstance(target, OrtValue) else OrtValue(result)
+            self._results[name] = target if isinstance(target, OrtValue) else value
 
     def _check(self, name: str, kind: str) -> None:
         session = self._session
@@ -386,6 +419,14 @@ def _at_address(address: int, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     return np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)).cast("B"), dtype).reshape(
         tuple(shape)
     )
+
+
+def as_values(session: BoundSession, names: Sequence[str] | None, results: Sequence[Any]) -> list[OrtValue]:
+    """Return the results of a run; those that are no tensors have the types that the model declares."""
+    if all(isinstance(result, (np.ndarray, Tensor)) for result in results):
+        return [OrtValue(result) for result in results]
+    types = {port.name: port.type for port in session.get_outputs()}
+    return [OrtValue(result, types[name]) for name, result in zip(names or types, results)]
 
 
 def as_feed_values(values: Mapping[str, Any]) -> dict[str, Any]:

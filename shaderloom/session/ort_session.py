@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from ..api.async_run import AsyncRun, AsyncRunner, Callback
-from ..api.binding import IOBinding, OrtValue, as_feed_values
+from ..api.binding import IOBinding, OrtValue, as_feed_values, as_values
 from ..api.options import RunOptions, SessionOptions
 from ..api.values import InputValue, OutputValue
 from ..model.header import ModelHeader, NodeArg, node_arg
@@ -89,9 +89,8 @@ class OrtSession(ABC):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Run with :class:`OrtValue` in and out."""
-        return [
-            OrtValue(result) for result in self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
-        ]
+        results = self.run(output_names, as_feed_values(input_dict_ort_values), run_options)
+        return as_values(self, output_names, results)
 
     def io_binding(self) -> IOBinding:
         """Return an empty binding of inputs and outputs to memory."""

@@ -59,24 +59,57 @@ def test_binding_to_memory_of_the_caller(device, session, x):
     assert binding.get_outputs() == []
 
 
-@pytest.mark.filterwarnings("ignore:providers=")
-def test_values_tell_what_they_are():
+KINDS = onnx.parser.parse_model(
+    """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+    g (float[n, 2] x) => (float[n, 2] y, seq(float[a, 2]) z, optional(float[n, 2]) o, string[k] u) {
+    y = Identity(x)  z = SplitToSequence<axis = 0, keepdims = 1>(x)  o = Optional(x)
+    u = Constant<value_strings = ["a", "bc"]>()  m = ai.onnx.ml.ZipMap<classlabels_int64s = [1, 2]>(x) }"""
+)
+MAPS = KINDS.graph.output.add(name="m").type.sequence_type.elem_type.map_type
+MAPS.key_type, MAPS.value_type.tensor_type.elem_type = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+QUESTIONS = ("data_type", "element_type", "shape", "is_tensor", "is_tensor_sequence", "has_value")
+
+
+def _answers(value):
+    """What a value says about itself, and the class of what it raises in place of an answer."""
+    for question in (*QUESTIONS, "tensor_size_in_bytes"):
+        try:
+            yield getattr(value, question)()
+        except Exception as error:
+            yield RuntimeError if isinstance(error, RuntimeError) else error
+
+
+@pytest.mark.usefixtures("quiet_providers")
+@pytest.mark.parametrize("bound", [False, True])
+def test_values_tell_what_they_are(bound):
+    """Tensors, texts, sequences, maps and optional values, by name or in another order than that of the model."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] x) => (float[n, 2] y, seq(float[a, 2]) z) {
-        y = Identity(x)  z = SplitToSequence<axis = 0, keepdims = 1>(x) }"""
-    ).SerializeToString()
-    kinds = {}
+    x = np.ones((3, 2), np.float32)
+    names = ["m", "y", "z", "o", "u"]
+    answers = {}
     for library in (onnxruntime, shaderloom):
-        session = library.InferenceSession(model, providers=["CPUExecutionProvider"])
-        feed = library.OrtValue.ortvalue_from_numpy(np.ones((3, 2), np.float32))
-        values = session.run_with_ort_values(None, {"x": feed})
-        kinds[library] = [(value.is_tensor(), value.is_tensor_sequence(), value.has_value()) for value in values]
-    assert kinds[shaderloom] == kinds[onnxruntime] == [(True, False, True), (False, True, True)]
+        session = library.InferenceSession(KINDS.SerializeToString(), providers=["CPUExecutionProvider"])
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        for name in names:
+            binding.bind_output(name)
+        session.run_with_iobinding(binding)
+        feeds = {"x": library.OrtValue.ortvalue_from_numpy(x)}
+        values = list(binding.get_outputs()) if bound else session.run_with_ort_values(names, feeds)
+        answers[library] = [list(_answers(value)) for value in values]
+    for ours, theirs in zip(answers[shaderloom], answers[onnxruntime], strict=True):
+        if ours[0] == "tensor(string)":
+            ours, theirs = ours[:-1], theirs[:-1]  # the bytes of texts are those of objects
+        assert ours == theirs
     assert [repr(value) for value in values] == [
+        "<OrtValue seq(map(int64,tensor(float))) on cpu>",
         "<OrtValue tensor(float) [3, 2] on cpu>",
-        "<OrtValue of a list on cpu>",
+        "<OrtValue seq(tensor(float)) on cpu>",
+        "<OrtValue tensor(float) [3, 2] on cpu>",
+        "<OrtValue tensor(string) [2] on cpu>",
     ]
+    with pytest.raises(InputError, match=r"no tensor: it is seq\(tensor\(float\)\)"):
+        values[2].update_inplace(x)
     assert not shaderloom.OrtValue(None).has_value()
 
 
