@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Callable
+from types import FrameType
 
 from .log import NOTICES
 from .runtime.plan.errors import printable
@@ -44,12 +46,12 @@ def notify(
     *,
     once: str = "",
     severity: int = -1,
-    stacklevel: int = 3,
     category: type[ShaderloomWarning] = ShaderloomWarning,
 ) -> None:
     """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only.
 
-    Where :func:`show_by` was called, its function has the text, and no warning is issued.
+    The warning is that of the line of the program that called into the package.  Where :func:`show_by` was called, its
+    function has the text, and no warning is issued.
     A negative severity stands for that of :func:`set_default_severity`.
     """
     if (_default_severity if severity < 0 else severity) > WARNING:
@@ -64,7 +66,15 @@ def notify(
     if _show is not None:
         _show(message)
     else:
-        warnings.warn(message, category, stacklevel=stacklevel + 1)
+        warnings.warn(message, category, stacklevel=_calls_inside(sys._getframe(1)) + 2)
+
+
+def _calls_inside(frame: FrameType | None) -> int:
+    """Return how many calls, from ``frame`` on, are those of functions of the package."""
+    calls = 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        frame, calls = frame.f_back, calls + 1
+    return calls
 
 
 def forget() -> None:

@@ -61,14 +61,13 @@ def parse_providers(
     if not chosen and foreign:
         raise InputError(f"there is no provider '{foreign[0]}'", hint=f"known are {', '.join(ALIASES)}")
     for name in foreign:
-        notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity, stacklevel=4)
+        notify(f"provider '{name}' is dropped: it is onnxruntime's alone", severity=severity)
     if list(chosen) == ["cpu"] and not is_own_name:
         notify(
             "providers=['CPUExecutionProvider'] runs on the cpu; with 'wgpu' in the list the model runs on the device, "
             "and so does a program under 'python -m shaderloom.as_onnxruntime PROGRAM.py', unchanged",
             once="cpu alone",
             severity=severity,
-            stacklevel=4,
         )
     return list(chosen.items())
 
@@ -96,7 +95,7 @@ def initialise_providers(
         reasons = "; ".join(f"'{name}': {error}" for name, error in failures)
         raise DeviceError(f"none of the providers is available: {reasons}") from failures[0][1]
     for name, reason in failures:
-        notify(f"provider '{name}' is dropped: {reason}", severity=severity, stacklevel=4)
+        notify(f"provider '{name}' is dropped: {reason}", severity=severity)
     return tuple(ready)
 
 

@@ -99,6 +99,5 @@ def warn_of_software(device: Device, severity: int, *, is_decoder: bool) -> None
         f"the only adapter is {device.name}, a software one; on this machine {faster}",
         once="software adapter",
         severity=severity,
-        stacklevel=4,
         category=SoftwareAdapterWarning,
     )

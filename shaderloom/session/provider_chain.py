@@ -83,7 +83,7 @@ class ProviderChain:
     def _report(self, message: str) -> None:
         if message not in self._reported:
             self._reported.add(message)
-            notify(message, severity=self._severity, stacklevel=6)
+            notify(message, severity=self._severity)
 
     def _run_on_cpu(self, cpu: CpuEngine, feeds: Mapping[str, Feed], targets: Mapping[str, Target]) -> dict[str, Any]:
         """Run on the host; tensors are copied from and to the device, if there is one."""

@@ -88,7 +88,6 @@ class CompiledGraph:
         notify(
             f"PyTorch runs a graph of {len(self.graph.graph.nodes)} nodes, shaderloom cannot: {error}",
             once=f"torch graph {error}",
-            stacklevel=4,
         )
 
     def _run(self, args: tuple[Any, ...]) -> tuple[Any, ...]:

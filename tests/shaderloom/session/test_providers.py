@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -333,3 +334,27 @@ def test_functions_of_another_opset_run_on_the_cpu(device):
         (y,) = session.run(None, {"x": x})
         assert [each.provider for each in session.placement()] == ["wgpu", "cpu", "wgpu"]
     np.testing.assert_allclose(y, -((x * x).max(0) + table), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "providers", "words"),
+    [
+        (ADD, ["CUDAExecutionProvider", "CPUExecutionProvider"], "is dropped"),
+        (ADD, ["CPUExecutionProvider"], "runs on the cpu"),
+        (DOUBLE, ["wgpu", "cpu"], "cannot run 1 node"),
+    ],
+)
+def test_warnings_are_of_the_line_that_called(device, model, providers, words):
+    """However deep in the package they are issued, also for a session of a class that is derived of ours."""
+
+    class Derived(shaderloom.InferenceSession):
+        pass
+
+    for kind in (shaderloom.InferenceSession, Derived):
+        notices.forget()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with kind(parse(model), device=device, providers=providers, cache=False) as session:
+                session.run(None, {"x": np.zeros(3, np.float64 if model is DOUBLE else np.float32)})
+        files = {Path(each.filename).name for each in caught if words in str(each.message)}
+        assert files == {Path(__file__).name}
