@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from ..plan.device_profile import DEVICE_FEATURES, LANGUAGE_FEATURES, WEB_LIMITS, DeviceProfile
-from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost
+from ..plan.errors import DeviceError, DeviceLimitError, DeviceLost, PicklingError
 from ..plan.plan import Kernel
 from ..plan.record import record
 from . import native, wgsl_guard
@@ -63,6 +63,12 @@ class Device:
         self.own = False  #: whether it was requested here, with these arguments of :func:`open_device`
         self.web_limits = False
         self.features = True
+
+    def __getstate__(self) -> Any:
+        """Raise :class:`PicklingError`: a device belongs to its process."""
+        raise PicklingError(
+            "a device cannot be pickled, or sent to another process", hint="open one there: shaderloom.open_device"
+        )
 
     @classmethod
     def from_wgpu(cls, gpu: Any) -> Device:

@@ -17,7 +17,7 @@ from ..device.device import Device
 from ..device.opening import open_device
 from ..plan.caps import Caps, MemoryAccount
 from ..plan.dtypes import BY_NAME, DType, from_numpy, interface_dtype, padded_bytes
-from ..plan.errors import ClosedError, InputError, MemorySharingError, UnsupportedError
+from ..plan.errors import ClosedError, InputError, MemorySharingError, PicklingError, UnsupportedError
 from .buffers import COPY_DST, COPY_SRC, MAP_READ, STORAGE, TENSOR, OwnedBuffer, as_bytes, mapped, read_range, write
 from .host_arrays import DLPACK_DEVICE, DLPACK_HOST, export_array, host_array, shared_array
 from .storage import Storage, pinned
@@ -43,6 +43,12 @@ class Tensor:
         self._shape = shape
         self._host: np.ndarray | None = None
         self._watch: weakref.WeakMethod[Callable[[np.ndarray], None]] | None = None
+
+    def __getstate__(self) -> Any:
+        """Raise :class:`PicklingError`: its memory is of a device, which belongs to this process."""
+        raise PicklingError(
+            "a tensor on a device cannot be pickled, or sent to another process", hint="send tensor.numpy()"
+        )
 
     @classmethod
     def from_numpy(cls, array: Any, device: Any = None) -> Tensor:

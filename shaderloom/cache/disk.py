@@ -96,7 +96,7 @@ class DiskCache:
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
-        CACHE.debug("used the %s", path)
+        CACHE.debug("used the %s in %s", kind, path)
         with contextlib.suppress(OSError):
             os.utime(path)  # it counts as used now
         return value

@@ -327,7 +327,8 @@ class Model:
                 self._cache.store_plan(entries, compilation.choices, plan)
         milliseconds = (time.perf_counter() - start) * 1e3
         origin = "read from the disk" if from_disk else "compiled"
-        COMPILE.info("%s: %d kernels, %s in %.0f ms", what, len(plan.kernels), origin, milliseconds)
+        kernels = f"{len(plan.kernels)} kernel{'' if len(plan.kernels) == 1 else 's'}"
+        COMPILE.info("%s: %s, %s in %.0f ms", what, kernels, origin, milliseconds)
         trusted = not from_disk or self._cache.is_authentic
         return CompiledPlan(plan, from_disk, milliseconds, trusted)
 

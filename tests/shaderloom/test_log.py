@@ -36,7 +36,7 @@ def test_what_is_compiled_and_cached_is_logged(device, tmp_path, caplog: pytest.
             with InferenceSession(path, device=device, cache=tmp_path / "cache") as session:
                 session.run(None, feeds)
     compiled, read = messages(caplog, "shaderloom.compile")
-    assert "1 kernels, compiled in" in compiled and "read from the disk" in read
+    assert "1 kernel, compiled in" in compiled and "read from the disk" in read
     cached = messages(caplog, "shaderloom.cache")
     assert any("no plan" in message for message in cached) and any("used the" in message for message in cached)
 
@@ -74,7 +74,7 @@ def test_the_command_line_prints_the_log_beside_json(device, tmp_path, monkeypat
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["calls"] == 1
     assert re.search(
-        r"^shaderloom\.compile: compiling for .*: 1 kernels, compiled in \d+ ms$", result.stderr, re.MULTILINE
+        r"^shaderloom\.compile: compiling for .*: 1 kernel, compiled in \d+ ms$", result.stderr, re.MULTILINE
     )
     assert logging.getLogger("shaderloom").handlers == before, "a command leaves the logger as it was"
     assert CliRunner().invoke(app, ["--log", "loud", "devices"]).exit_code == 2

@@ -80,6 +80,13 @@ def test_a_session_cannot_be_pickled(session, move):
         move(session)
     assert isinstance(caught.value, TypeError) and isinstance(caught.value, shaderloom.ShaderloomError)
     session.run(None, {"x": _rows(1)})
+    with pytest.raises(PicklingError, match="open one there"):
+        move(session.device)
+    tensor = shaderloom.Tensor.from_numpy(_rows(1), session.device)
+    for value in (tensor, shaderloom.OrtValue(tensor)):
+        with pytest.raises(PicklingError, match=r"send tensor\.numpy\(\)"):
+            pickle.dumps(value)
+    np.testing.assert_array_equal(tensor.numpy(), _rows(1))
 
 
 def test_another_process_reads_the_plans_of_the_first(path, tmp_path):
