@@ -1,6 +1,6 @@
 """The form of a decoder that text is generated with: ``logits="token"``, and ``"first-token"`` of runs without caches.
 
-What an exporter's decoder leaves to its caller is computed from two small inputs:
+What an exporter's decoder leaves to its caller is computed from two small inputs besides ``input_ids`` int64:
 
 * ``sequence_ends`` int64 [batch]: the number of positions behind which a run ends, those before it and all of
   ``input_ids``, without padding on the left;
@@ -15,9 +15,10 @@ models have ``past`` rows in and as many more out as a run has tokens.  Where ``
 first of them are padding on the left, which ``attention_mask`` hides and ``position_ids`` do not count.
 
 A decoder of an encoder's results reads these, ``encoded`` rows, in ``encoder_hidden_states``.  Caches of their keys and
-values have as many rows, and no run extends them.  A merged decoder has two sides, which ``use_cache_branch`` chooses:
-with ``"first-token"`` it becomes that of the first run, which reads what was encoded and no caches, and returns all of
-them; else that of later runs, which returns those of tokens alone.  Any other decoder is the same with both.
+values have as many rows, or those that the file states, and no run extends them.  A merged decoder has two sides, which
+``use_cache_branch`` chooses: with ``"first-token"`` it becomes that of the first run, which reads what was encoded and
+no caches, and returns all of them; else that of later runs, which returns those of tokens alone.  Any other decoder is
+the same with both.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from ...runtime.plan.decoder_ports import (
     BRANCH,
     CAPACITY,
     ENCODED,
-    ENCODER_PART,
     ENDS,
     HIDDEN,
     HIDDEN_MASK,
@@ -41,6 +41,7 @@ from ...runtime.plan.decoder_ports import (
     POSITIONS,
     TOKEN,
     WANTED,
+    is_encoded,
 )
 from ...runtime.plan.errors import UnsupportedError
 from .branch_choice import take_branch
@@ -74,7 +75,7 @@ def _take_side(graph: GraphProto, is_first: bool) -> None:
             hint="export decoder_model.onnx and decoder_with_past_model.onnx",
         )
     if not is_first:
-        for port in [each for each in graph.output if ENCODER_PART in each.name]:
+        for port in [each for each in graph.output if is_encoded(each.name)]:
             graph.output.remove(port)
 
 
@@ -96,12 +97,16 @@ class _Rewrite:
                 tensor=next(name for name in caches if name not in in_place),
                 hint="export the model with one kind of attention",
             )
-        own = [name for name in caches if ENCODER_PART not in name]
+        own = [name for name in caches if not is_encoded(name)]
         for name in caches:
-            _name_dim(self._inputs[name], 2, ENCODED if name not in own else CAPACITY if in_place else PAST)
+            if name in own:
+                _name_dim(self._inputs[name], 2, CAPACITY if in_place else PAST)
+            elif not self._inputs[name].type.tensor_type.shape.dim[2].dim_value:
+                _name_dim(self._inputs[name], 2, ENCODED)
         for name in (HIDDEN, HIDDEN_MASK):
             if name in self._inputs:
                 _name_dim(self._inputs[name], 1, ENCODED)
+        self._widen_ids()
         batch, sequence = self._builder.size(IDS, 0), self._builder.size(IDS, 1)
         rows = self._builder.size(own[0], 2) if own else self._builder.integers(0)
         total = rows if in_place else self._builder.op("Add", rows, sequence)
@@ -151,6 +156,13 @@ class _Rewrite:
             raise UnsupportedError(f"it is not declared with rank {rank}", tensor=name, hint="export it so")
         self._graph.input.remove(port)
         return port
+
+    def _widen_ids(self) -> None:
+        """Make the tokens int64, whatever the model reads."""
+        kind = self._inputs[IDS].type.tensor_type
+        if kind.elem_type != TensorProto.INT64:
+            self._builder.node("Cast", [IDS], self._builder.rename(IDS, f"{IDS}/narrow"), to=kind.elem_type)
+            kind.elem_type = TensorProto.INT64
 
     def _replace_mask(self, batch: str, total: str, *, in_place: bool) -> None:
         port = self._computed(MASK, 2)

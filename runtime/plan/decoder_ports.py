@@ -22,5 +22,10 @@ HIDDEN = "encoder_hidden_states"
 HIDDEN_MASK = "encoder_attention_mask"
 BRANCH = "use_cache_branch"
 ENCODED = "encoded"
-#: What is in the names of caches of an encoder's results
-ENCODER_PART = ".encoder."
+#: What is in the names of caches of an encoder's results: of optimum's exporter, and of onnxruntime-genai's
+ENCODER_PARTS = (".encoder.", "_cross_")
+
+
+def is_encoded(name: str) -> bool:
+    """Tell whether a cache has the keys or values of an encoder's results, which no run extends."""
+    return any(part in name for part in ENCODER_PARTS)

@@ -3,7 +3,7 @@
 The first run of a text reads the encoder's results and returns keys and values of them besides those of its tokens,
 right-padded to one of :data:`.decoder.CHUNKS`.  Later runs have one token, because exporters trace them so, and read
 these keys and values.  The first one and later ones are models of their own, which share what weights they have in one
-file.
+file.  An encoder may return these keys and values itself, as onnxruntime-genai's does: then both are alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ..model.compiled import Progress
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.decoder_ports import (
     ENCODED,
-    ENCODER_PART,
     ENDS,
     HIDDEN,
     HIDDEN_MASK,
@@ -27,6 +26,7 @@ from ..runtime.plan.decoder_ports import (
     MASK,
     PAST,
     TOKEN,
+    is_encoded,
 )
 from ..runtime.plan.errors import InputError, ModelError
 from ..session.session import InferenceSession
@@ -46,7 +46,8 @@ class EncodedForm:
     """What a folder's files say of the decoder: ``layout`` has sizes of caches, ``presents`` the outputs that continue
     them.
 
-    ``own`` are those that runs extend; the others are of the encoder's results, and come of first runs alone.
+    ``own`` are those that runs extend; the others are of the encoder's results, and come of first runs alone, or of the
+    encoder: these ``returned`` ones have its outputs.
     """
 
     def __init__(self, folder: ModelFolder, max_length: int | None, cache: Any) -> None:
@@ -56,19 +57,24 @@ class EncodedForm:
         first, later = (part_header(folder, part, cache) for part in (FIRST, DECODER))
         caches = {port.name: port for port in later.inputs if len(port.dims or ()) == 4}
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
-        self.presents = cache_pairs(folder, caches, {port.name for port in first.outputs})
+        results = {port.name for port in part_header(folder, ENCODER, cache).outputs}
+        self.presents = cache_pairs(folder, caches, {port.name for port in first.outputs} | results)
+        self.returned = {name: present for name, present in self.presents.items() if present in results}
+        rows = {name: (port.dims or ())[2] for name, port in caches.items()}
+        self._stated_rows = {name: size for name, size in rows.items() if isinstance(size, int)}
         self.vocabulary, self.logits_type = logits_form(first)
-        self.own = {name: sizes for name, sizes in self.layout.items() if ENCODER_PART not in name}
+        self.own = {name: sizes for name, sizes in self.layout.items() if not is_encoded(name)}
         #: of the first run and of later ones
         self.inputs = tuple({port.name for port in header.inputs} for header in (first, later))
         hidden = next((port.dims or () for port in first.inputs if port.name == HIDDEN), ())
         #: the size of an encoded row
         self.hidden = hidden[-1] if hidden and isinstance(hidden[-1], int) else 0
-        self._stated = tuple({name for port in header.inputs for name in port.dims or ()} for header in (first, later))
+        stated = [{name for port in header.inputs for name in port.dims or ()} for header in (first, later)]
+        self._stated = (stated[0] - {PAST}, stated[1])  # a first run has no past
 
     def dynamic(self, encoded: int = LENGTH) -> tuple[dict[str, tuple[int, ...]], ...]:
         """Return the ranges of sizes, of the first run and of later ones, for up to ``encoded`` rows of the encoder."""
-        ranges = {PAST: (0, self.max_length), ENCODED: (1, encoded)}
+        ranges = {PAST: (0, max(self.max_length - 1, 1)), ENCODED: (1, encoded)}
         return tuple({name: ranges[name] for name in ranges if name in stated} for stated in self._stated)
 
     @property
@@ -115,11 +121,11 @@ class EncodedForm:
 
     def shapes(self, part: str, tokens: int, rows: int) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs of a run of ``tokens`` tokens, over ``rows`` encoded ones."""
-        past = min(CHUNKS[1], self.max_length - 1)
+        past = min(CHUNKS[1], self.max_length - 1) if part == DECODER else 0
         shapes: dict[str, tuple[int, ...]] = {IDS: (1, tokens), ENDS: (1,), LOGITS_ROWS: (1, 1)}
         shapes |= {HIDDEN: (1, rows, self.hidden), HIDDEN_MASK: (1, rows)}
         for name, (batch, heads, size, _) in self.layout.items():
-            shapes[name] = (batch, heads, past if name in self.own else rows, size)
+            shapes[name] = (batch, heads, past if name in self.own else self._stated_rows.get(name, rows), size)
         return {name: shape for name, shape in shapes.items() if name in self.inputs[part == DECODER]}
 
 
@@ -187,13 +193,16 @@ class EncodedDecoder:
 
     def encode(self, feeds: EncoderInputs, cache: KeyValueCache) -> None:
         """Run the encoder; its results are what texts in ``cache`` depend on from now on."""
-        name = self.encoder.get_outputs()[0].name
-        (hidden,) = self.encoder.run([name], feeds, outputs={name: "gpu-buffer"})
-        if not isinstance(hidden, Tensor):
-            hidden = Tensor.from_numpy(hidden, self.session.device)
-        encoded = {HIDDEN: hidden}
-        if any(HIDDEN_MASK in names for names in self.form.inputs):
-            mask = feeds.get(MASK, np.ones(hidden.shape[:2], np.int64))
+        read, results = set().union(*self.form.inputs), dict(self.form.returned)
+        if HIDDEN in read:
+            results[HIDDEN] = self.encoder.get_outputs()[0].name
+        arrays = self.encoder.run(list(results.values()), feeds, outputs=dict.fromkeys(results.values(), "gpu-buffer"))
+        encoded = {
+            name: array if isinstance(array, Tensor) else Tensor.from_numpy(array, self.session.device)
+            for name, array in zip(results, arrays)
+        }
+        if HIDDEN_MASK in read:
+            mask = feeds.get(MASK, np.ones(encoded[HIDDEN].shape[:2], np.int64))
             encoded[HIDDEN_MASK] = Tensor.from_numpy(np.asarray(mask, np.int64), self.session.device)
         cache.rewind(0)
         cache.forget_encoded()
@@ -215,7 +224,8 @@ class EncodedDecoder:
         size = first_size(self._sizes, len(ids), on_processor=self.session.device.profile.is_software)
         part = list(ids[:size])
         padded = [*part, *[part[-1]] * (size - len(part))]
-        results = self._run(self._first, padded, len(part) - 1, cache, 0, form.presents)
+        computed = {name: present for name, present in form.presents.items() if name not in form.returned}
+        results = self._run(self._first, padded, len(part) - 1, cache, 0, computed)
         cache.replace({name: results[name] for name in form.own}, size)
         cache.rewind(len(part))
         cache.add_encoded({name: tensor for name, tensor in results.items() if name not in form.own})

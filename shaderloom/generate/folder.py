@@ -10,7 +10,7 @@ from typing import Any
 from ..runtime.bundle.files import is_bundle
 from ..runtime.bundle.format import MANIFEST
 from ..runtime.bundle.reader import Bundle
-from ..runtime.plan.decoder_ports import IDS
+from ..runtime.plan.decoder_ports import IDS, is_encoded
 from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
 from .config_files import SETTINGS_BYTES, Settings, as_text, read_bytes
 from .text import TOKENIZER_BYTES, Tokenizer
@@ -27,12 +27,13 @@ GENERATION, CHOICE, DRAFT_CHOICE = "generation.json", "choice", "draft-choice"
 ENCODER, FIRST = "encoder", "first"
 #: Special tokens that templates name
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
-#: Parts of a model besides a decoder, in the words of onnxruntime-genai
-_OTHER_PARTS = ("encoder", "encoder_decoder_init", "vision", "speech", "audio", "embedding")
+#: Parts of a model besides a decoder and an encoder, in the words of onnxruntime-genai
+_OTHER_PARTS = ("encoder_decoder_init", "vision", "speech", "audio", "embedding")
 #: What files of decoders are called where a folder does not say so, the first that is there
 _FILES = ("model.onnx", "decoder_model_merged.onnx")
 #: The decoder of an encoder's results, or the two of its first run and of later ones, and the encoder beside it
 _MERGED, _FIRST, _LATER, _ENCODER = "decoder_model_merged", "decoder_model", "decoder_with_past_model", "encoder_model"
+_GENAI_ENCODER = "encoder.onnx"
 _PAST, _PRESENT = ("past_key_values.%d.key", "past_key_values.%d.value"), ("present.%d.key", "present.%d.value")
 #: Names of the context's length in ``config.json``
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "max_target_positions", "seq_length")
@@ -151,7 +152,7 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
     if not context:
         raise ModelError(f"{GENERATION}: there is no context", hint="compile the bundle again")
     starts = settings.integers("starts")
-    if ENCODER in models and not starts:
+    if ENCODER in models and "starts" not in settings:
         raise ModelError(f"{GENERATION}: there are no tokens that answers begin with", hint="compile the bundle again")
     return ModelFolder(
         path=path,
@@ -178,7 +179,8 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
     decoder = model.section("decoder")
     for part in _OTHER_PARTS:
         if part in model:
-            raise UnsupportedError(f"{GENAI} has a part '{part}'", hint="models of a decoder alone generate text")
+            hint = "models of a decoder, alone or behind an encoder, generate text"
+            raise UnsupportedError(f"{GENAI} has a part '{part}'", hint=hint)
     if "pipeline" in decoder:
         raise UnsupportedError(f"{GENAI}: the decoder is a pipeline of models", hint="export it as one model")
     inputs, outputs = decoder.section("inputs"), decoder.section("outputs")
@@ -187,6 +189,13 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
             raise UnsupportedError(f"{GENAI} calls '{role}' '{inputs.text(role)}'", hint=f"export it as '{name}'")
     past = tuple(inputs.text(f"past_{part}_names") or name for part, name in zip(("key", "value"), _PAST))
     present = tuple(outputs.text(f"present_{part}_names") or name for part, name in zip(("key", "value"), _PRESENT))
+    parts: dict[str, Any] = {}
+    if "encoder" in model:
+        encoder, start = model.section("encoder"), model.integer("decoder_start_token_id")
+        parts = {"encoder": _inside(folder, encoder.text("filename") or _GENAI_ENCODER)}
+        parts["starts"] = () if start is None else (start,)
+        past += _crossed(inputs, "cross_past")
+        present += _crossed(encoder.section("outputs"), "cross_present")
     _checked_patterns(GENAI, (*past, *present))
     context = model.integer("context_length")
     if not context:
@@ -194,7 +203,19 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
     name = file or decoder.text("filename") or _FILES[0]
     ends = model.integers("eos_token_id")
     sizes = (decoder.integer("num_key_value_heads") or 0, decoder.integer("head_size") or 0)
-    return ModelFolder(folder, _inside(folder, name), context, ends, past, present, *_chat(folder), *sizes)
+    return ModelFolder(folder, _inside(folder, name), context, ends, past, present, *_chat(folder), *sizes, **parts)
+
+
+def _crossed(ports: Settings, prefix: str) -> tuple[str, ...]:
+    """Return the names of caches that an encoder returns, and the decoder reads."""
+    names = tuple(ports.text(f"{prefix}_{part}_names") for part in ("key", "value"))
+    for name in names:
+        if name is None or not is_encoded(name):
+            raise UnsupportedError(
+                f"{GENAI} calls the {prefix} caches of an encoder's results '{name}'",
+                hint="supported are encoders that return them, as Whisper's, by names with '_cross_'",
+            )
+    return tuple(name for name in names if name is not None)
 
 
 def _checked_patterns(file: str, patterns: tuple[str, ...]) -> tuple[str, ...]:

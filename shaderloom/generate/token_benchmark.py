@@ -74,7 +74,7 @@ def _random_prompt(
     for name, shape in decoder.form.encoder_shapes(tokens, shapes).items():
         whole = {IDS: drawn[None], MASK: np.ones((1, tokens), np.int64)}
         inputs[name] = whole.get(name, generator.standard_normal(shape).astype(np.float32))
-    starts = list(decoder.folder.starts)
+    starts = list(decoder.folder.starts) or [0]
     return _Prompt(inputs, starts, tokens if decoder.reads_text else len(starts))
 
 

@@ -24,6 +24,16 @@ GENAI: dict[str, Any] = {
         "outputs": {"logits": "logits", "present_key_names": "n.%d.k", "present_value_names": "n.%d.v"},
     },
 }
+GENAI_ENCODED: dict[str, Any] = GENAI | {
+    "encoder": {
+        "filename": "encoder_model.onnx",
+        "outputs": {f"cross_present_{part}_names": f"n_cross_%d.{part}" for part in ("key", "value")},
+    },
+    "decoder": GENAI["decoder"]
+    | {
+        "inputs": {f"cross_past_{part}_names": f"p_cross_%d.{part}" for part in ("key", "value")},
+    },
+}
 TRANSFORMERS: dict[str, Any] = {
     "max_position_embeddings": 64, "eos_token_id": [3], "num_attention_heads": 4, "hidden_size": 32,
     "is_encoder_decoder": False, "model_type": "llama", "text_config": None, "decoder_start_token_id": 3,
@@ -35,6 +45,7 @@ TOKENS = {"bos_token": {"content": "x"}, "chat_template": [{"name": "default", "
 #: Settings of folders, by the names of the files
 FOLDERS: list[dict[str, Any]] = [
     {"genai_config.json": {"model": GENAI}},
+    {"genai_config.json": {"model": GENAI_ENCODED}},
     {"config.json": TRANSFORMERS},
     {"config.json": TRANSLATOR},
     {"config.json": TRANSLATOR, "generation_config.json": GENERATION},

@@ -15,10 +15,35 @@ import onnxruntime
 import pytest
 
 from shaderloom import Generator
+from shaderloom.generate.bundling import compile_generator
 
 from ...support.models import filled_model
 
 GENAI = {"model": {"context_length": 512, "decoder": {"head_size": 32, "num_key_value_heads": 2}}}
+WHISPER = {
+    "model": {
+        "context_length": 64,
+        "decoder": {
+            "filename": "decoder.onnx",
+            "inputs": {
+                "past_key_names": "past_key_self_%d",
+                "past_value_names": "past_value_self_%d",
+                "cross_past_key_names": "past_key_cross_%d",
+                "cross_past_value_names": "past_value_cross_%d",
+            },
+            "outputs": {"present_key_names": "present_key_self_%d", "present_value_names": "present_value_self_%d"},
+        },
+        "encoder": {
+            "filename": "encoder.onnx",
+            "inputs": {"audio_features": "audio_features"},
+            "outputs": {
+                "encoder_hidden_states": "hidden_states",
+                "cross_present_key_names": "present_key_cross_%d",
+                "cross_present_value_names": "present_value_cross_%d",
+            },
+        },
+    }
+}
 GPT2 = {"n_positions": 512, "n_head": 4, "n_embd": 64}
 T5 = {"is_encoder_decoder": True, "n_positions": 512, "d_kv": 16, "num_heads": 4, "decoder_start_token_id": 0}
 TOKENS = 300
@@ -74,7 +99,10 @@ def drawn(count: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "content", "graph"),
-    [("genai_config.json", GENAI, "gemma2_genai"), ("config.json", GPT2, "gpt2_with_past")],
+    [
+        ("genai_config.json", GENAI, "gemma2_genai"),
+        ("config.json", GPT2, "gpt2_with_past"),
+    ],
 )
 def test_decoders(tmp_path: Path, each_device: Any, settings: str, content: Any, graph: str):
     """Prompts of one run and of several, then a batch; windows of 16 positions in Gemma's second layer."""
@@ -114,3 +142,60 @@ def test_two_decoders_behind_an_encoder(tmp_path: Path, each_device: Any):
                 options: dict[str, Any] = {"encoder_inputs": feeds, "max_new_tokens": 5, "stream": False}
                 generator.generate(start, processors=[comparing(wanted, seen)], **options)
                 assert generator.generate(start, **options).tokens == seen
+
+
+def sound(seed: int) -> np.ndarray:
+    """Return noise whose bands have means of their own."""
+    draw = np.random.default_rng(seed)
+    means, noise = draw.normal(scale=20, size=(1, 16, 1)), draw.standard_normal((1, 16, 3000))
+    return (means + noise).astype(np.float32)
+
+
+def heard_by(path: Path, features: np.ndarray) -> Logits:
+    """Return a function that computes the logits of a text's last token behind a sound, without its own caches."""
+    encoder, decoder = opened(path / "encoder.onnx"), opened(path / "decoder.onnx")
+    results = dict(zip([port.name for port in encoder.get_outputs()], encoder.run(None, {"audio_features": features})))
+
+    def logits(text: list[int]) -> np.ndarray:
+        arrays = {"input_ids": np.array([text], np.int32)}
+        for port in decoder.get_inputs()[1:]:
+            empty = np.zeros((1, 4, 0, 16), np.float32)
+            arrays[port.name] = results.get(port.name.replace("past", "present"), empty)
+        return decoder.run(["logits"], arrays)[0][0, -1]
+
+    return logits
+
+
+@pytest.mark.parametrize("lengths", [(3,), pytest.param((1, 20), marks=pytest.mark.slow)])
+def test_an_encoder_that_returns_caches(tmp_path: Path, each_device: Any, lengths: tuple[int, ...]):
+    """Whisper's pair of onnxruntime-genai: what was heard counts on, in forks, and until something else is heard."""
+    path = folder(
+        tmp_path, "genai_config.json", WHISPER, encoder="whisper_genai_encoder", decoder="whisper_genai_decoder"
+    )
+    with Generator(path, device=each_device, cache=False) as generator:
+        seen: list[int] = []
+        for length in lengths:
+            ids, wanted = drawn(length), heard_by(path, sound(length))
+            options: dict[str, Any] = {"max_new_tokens": 4, "stream": False, "processors": [comparing(wanted, seen)]}
+            generator.generate(ids, encoder_inputs={"audio_features": sound(length)}, **options)
+            with generator.fork() as fork:
+                fork.generate([*ids, 7], **options)
+            assert generator.generate(ids, max_new_tokens=4, stream=False).tokens == seen[-8:-4]
+        first, other = (heard_by(path, sound(seed))(drawn(3)) for seed in (1, 2))
+        assert np.abs(first - other).max() > 0.05 * np.abs(first).max(), "the sounds make a difference"
+        assert generator.plans == 2 + len(lengths)
+
+
+@pytest.mark.slow
+def test_a_bundle_of_an_encoder_that_returns_caches(tmp_path: Path, device: Any):
+    path = folder(
+        tmp_path, "genai_config.json", WHISPER, encoder="whisper_genai_encoder", decoder="whisper_genai_decoder"
+    )
+    compile_generator(path, tmp_path / "b.shaderbundle")
+    seen: list[int] = []
+    with Generator(tmp_path / "b.shaderbundle", device=device) as generator:
+        for length in (1, 20):
+            options: dict[str, Any] = {"processors": [comparing(heard_by(path, sound(length)), seen)], "stream": False}
+            inputs = {"audio_features": sound(length)}
+            generator.generate(drawn(length), encoder_inputs=inputs, max_new_tokens=3, **options)
+    assert len(seen) == 6

@@ -67,6 +67,7 @@ def test_a_folder_of_transformers(tmp_path: Path):
     ("changes", "error", "words"),
     [
         ({"vision": {"filename": "v.onnx"}}, UnsupportedError, "vision"),
+        ({"encoder": {"filename": "model.onnx"}}, UnsupportedError, "calls the cross_past caches .* 'None'"),
         ({"decoder": GENAI["decoder"] | {"pipeline": [{}]}}, UnsupportedError, "pipeline"),
         ({"decoder": {"inputs": {"input_ids": "tokens"}}}, UnsupportedError, "tokens"),
         ({"decoder": {"inputs": {"past_key_names": "p.%s.k"}}}, ModelError, "%s"),
@@ -90,6 +91,24 @@ def test_files_that_are_no_settings(tmp_path: Path, text: str):
     (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(ModelError):
         ModelFolder.read(tmp_path)
+
+
+def test_a_folder_of_onnxruntime_genai_with_an_encoder(tmp_path: Path):
+    crossed = {f"cross_past_{part}_names": f"past_{part}_cross_%d" for part in ("key", "value")}
+    returned = {f"cross_present_{part}_names": f"present_{part}_cross_%d" for part in ("key", "value")}
+    encoder = {"filename": "model.onnx", "outputs": returned}
+    path = genai(tmp_path, decoder={"filename": "model.onnx", "inputs": crossed}, encoder=encoder)
+    read = ModelFolder.read(path)
+    assert (read.encoder, read.later, read.starts) == (tmp_path / "model.onnx", None, ())
+    assert (read.past[1:3], read.present[3]) == (
+        ("past_key_values.%d.value", "past_key_cross_%d"),
+        "present_value_cross_%d",
+    )
+    changes: dict[str, Any] = {"encoder": encoder | {"outputs": {}}, "decoder_start_token_id": 3}
+    with pytest.raises(UnsupportedError, match="cross_present"):
+        ModelFolder.read(genai(tmp_path, decoder={"inputs": crossed}, **changes))
+    changes["encoder"] = encoder
+    assert ModelFolder.read(genai(tmp_path, decoder={"inputs": crossed}, **changes)).starts == (3,)
 
 
 def test_folders_with_an_encoder(tmp_path: Path):
