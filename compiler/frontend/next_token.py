@@ -136,15 +136,16 @@ class _Rewrite:
         return caches
 
     def _attended(self) -> set[str]:
-        """Return the inputs that GroupQueryAttention reads as its past; refuse caches of a window's rows."""
+        """Return the inputs that GroupQueryAttention reads as its past, each of which holds the whole text.
+
+        Rows of a window's cache (``sliding_window_cache``) move as a text grows: padding would push some out that are
+        wanted again, and none come back for a text that is rewound.  So such a cache becomes one of all rows, of which
+        attention reads the same window.
+        """
         nodes = [node for node in nodes_within(self._graph) if node.op_type == "GroupQueryAttention"]
         for node in nodes:
-            if any(each.name == "sliding_window_cache" and each.i for each in node.attribute):
-                raise UnsupportedError(
-                    "its cache has the rows of a window alone (sliding_window_cache)",
-                    tensor=node.input[3],
-                    hint="export the model with caches of the whole text, as for -e webgpu",
-                )
+            for attribute in [each for each in node.attribute if each.name == "sliding_window_cache"]:
+                node.attribute.remove(attribute)
         return {name for node in nodes for name in node.input[3:5]}
 
     def _computed(self, name: str, rank: int) -> ValueInfoProto | None:

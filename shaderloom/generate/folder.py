@@ -183,6 +183,8 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
             raise UnsupportedError(f"{GENAI} has a part '{part}'", hint=hint)
     if "pipeline" in decoder:
         raise UnsupportedError(f"{GENAI}: the decoder is a pipeline of models", hint="export it as one model")
+    if "sliding_window" in decoder:
+        _check_window(decoder.section("sliding_window"))
     inputs, outputs = decoder.section("inputs"), decoder.section("outputs")
     for role, name in _INPUTS.items():
         if (inputs.text(role) or name) != name:
@@ -204,6 +206,17 @@ def _read_genai(folder: Path, file: str | None) -> ModelFolder:
     ends = model.integers("eos_token_id")
     sizes = (decoder.integer("num_key_value_heads") or 0, decoder.integer("head_size") or 0)
     return ModelFolder(folder, _inside(folder, name), context, ends, past, present, *_chat(folder), *sizes, **parts)
+
+
+def _check_window(window: Settings) -> None:
+    """Raise :class:`UnsupportedError` where the model leaves it to the runtime to move a window over a text.
+
+    Such models have inputs or caches of the window's size.  Those whose attention finds the window itself say no twice.
+    """
+    for name in ("slide_inputs", "slide_key_value_cache"):
+        if window.raw(name) is not False:
+            hint = "export the model for a processor or -e webgpu: attention finds the window itself then"
+            raise UnsupportedError(f"{GENAI}: the runtime is to move the window of the decoder ({name})", hint=hint)
 
 
 def _crossed(ports: Settings, prefix: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ GENAI_ENCODED: dict[str, Any] = GENAI | {
     "decoder": GENAI["decoder"]
     | {
         "inputs": {f"cross_past_{part}_names": f"p_cross_%d.{part}" for part in ("key", "value")},
+        "sliding_window": {"slide_inputs": False, "slide_key_value_cache": False},
     },
 }
 TRANSFORMERS: dict[str, Any] = {

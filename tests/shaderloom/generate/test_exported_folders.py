@@ -19,7 +19,9 @@ from shaderloom.generate.bundling import compile_generator
 
 from ...support.models import filled_model
 
-GENAI = {"model": {"context_length": 512, "decoder": {"head_size": 32, "num_key_value_heads": 2}}}
+GENAI: dict[str, Any] = {"model": {"context_length": 512, "decoder": {"head_size": 32, "num_key_value_heads": 2}}}
+WINDOW = {"window_size": 16, "slide_key_value_cache": False, "slide_inputs": False, "layers": [0], "cache_slack": 0}
+WINDOWED = {"model": {"context_length": 512, "decoder": {**GENAI["model"]["decoder"], "sliding_window": WINDOW}}}
 WHISPER = {
     "model": {
         "context_length": 64,
@@ -76,7 +78,8 @@ def whole_texts(path: Path) -> Logits:
         for port in session.get_inputs():
             if port.name.startswith("past"):
                 size = port.shape[3] if isinstance(port.shape[3], int) else 32
-                arrays[port.name] = np.zeros((1, port.shape[1], 0, size), np.float32)
+                rows = WINDOW["window_size"] if port.shape[2] == "past_sliding_length" else 0
+                arrays[port.name] = np.zeros((1, port.shape[1], rows, size), np.float32)
         return session.run(["logits"], arrays)[0][0, -1]
 
     return logits
@@ -101,6 +104,7 @@ def drawn(count: int) -> list[int]:
     ("settings", "content", "graph"),
     [
         ("genai_config.json", GENAI, "gemma2_genai"),
+        ("genai_config.json", WINDOWED, "gemma2_genai_cpu"),
         ("config.json", GPT2, "gpt2_with_past"),
     ],
 )

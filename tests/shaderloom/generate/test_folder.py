@@ -68,6 +68,12 @@ def test_a_folder_of_transformers(tmp_path: Path):
     [
         ({"vision": {"filename": "v.onnx"}}, UnsupportedError, "vision"),
         ({"encoder": {"filename": "model.onnx"}}, UnsupportedError, "calls the cross_past caches .* 'None'"),
+        ({"decoder": {"sliding_window": {"slide_inputs": False}}}, UnsupportedError, r"\(slide_key_value_cache\)"),
+        (
+            {"decoder": {"sliding_window": {"slide_inputs": True, "slide_key_value_cache": False}}},
+            UnsupportedError,
+            r"\(slide_inputs\)",
+        ),
         ({"decoder": GENAI["decoder"] | {"pipeline": [{}]}}, UnsupportedError, "pipeline"),
         ({"decoder": {"inputs": {"input_ids": "tokens"}}}, UnsupportedError, "tokens"),
         ({"decoder": {"inputs": {"past_key_names": "p.%s.k"}}}, ModelError, "%s"),

@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 from shaderloom import Generator
-from shaderloom.runtime.plan.errors import InputError, UnsupportedError
+from shaderloom.runtime.plan.errors import InputError
 
 TOKENS, CONTEXT, WINDOW = 50, 300, 7
 DECODER = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
@@ -48,9 +48,12 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
-def model(window: int, pruned: bool) -> onnx.ModelProto:
+def model(window: int, pruned: bool, *, has_window_cache: bool = False) -> onnx.ModelProto:
     text = DECODER.replace("ROWS", "1" if pruned else "s").replace("WINDOW", str(window))
     decoder = onnx.parser.parse_model(text.replace("PRUNE", PRUNED if pruned else WHOLE))
+    if has_window_cache:
+        (attention,) = (node for node in decoder.graph.node if node.op_type == "GroupQueryAttention")
+        attention.attribute.append(onnx.helper.make_attribute("sliding_window_cache", 1))
     angles = np.arange(CONTEXT)[:, None] / 100 ** (np.arange(8) / 8)
     arrays = {"table": normal(TOKENS, 16), "values": normal(TOKENS + 1, 16)[1:], "wq": normal(16, 32),
               "head": normal(32, TOKENS), "one": np.array([1]), "last": np.array([-1]),
@@ -63,9 +66,12 @@ def model(window: int, pruned: bool) -> onnx.ModelProto:
     return decoder
 
 
-def written(folder: Path, window: int, pruned: bool) -> Path:
-    onnx.save(model(window, pruned), folder / "model.onnx")
-    settings = {"context_length": CONTEXT, "decoder": {"filename": "model.onnx"}}
+def written(folder: Path, window: int, pruned: bool, *, has_window_cache: bool = False) -> Path:
+    onnx.save(model(window, pruned, has_window_cache=has_window_cache), folder / "model.onnx")
+    settings: dict[str, Any] = {"context_length": CONTEXT, "decoder": {"filename": "model.onnx"}}
+    if has_window_cache:
+        slides = {"slide_key_value_cache": False, "slide_inputs": False}
+        settings["decoder"]["sliding_window"] = {"window_size": window, "layers": [0], "cache_slack": 0, **slides}
     (folder / "genai_config.json").write_text(json.dumps({"model": settings}))
     return folder
 
@@ -88,7 +94,11 @@ def onnx_logits(decoder: onnx.ModelProto) -> Callable[[list[int]], np.ndarray]:
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "0")
     providers = ["CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(decoder.SerializeToString(), options, providers=providers)
-    past = {f"past_key_values.0.{part}": np.zeros((1, 1, 0, 16), np.float32) for part in ("key", "value")}
+    has_window_cache = any(
+        each.name == "sliding_window_cache" for node in decoder.graph.node for each in node.attribute
+    )
+    empty = np.zeros((1, 1, WINDOW if has_window_cache else 0, 16), np.float32)
+    past = {f"past_key_values.0.{part}": empty for part in ("key", "value")}
 
     def logits(text: list[int]) -> np.ndarray:
         feeds = {"input_ids": np.array([text]), "attention_mask": np.ones((1, len(text)), np.int64), **past}
@@ -181,14 +191,18 @@ def test_a_window_and_all_keys_give_other_tokens(tmp_path: Path):
     assert answers[0] != answers[1]
 
 
-def test_caches_of_a_window_are_refused_by_name(tmp_path: Path, device: Any):
-    """What onnxruntime-genai's builder writes for processors of Gemma's layers with windows."""
-    decoder = model(WINDOW, False)
-    (attention,) = (node for node in decoder.graph.node if node.op_type == "GroupQueryAttention")
-    attention.attribute.append(onnx.helper.make_attribute("sliding_window_cache", 1))
-    onnx.save(decoder, written(tmp_path, WINDOW, False) / "model.onnx")
-    with pytest.raises(UnsupportedError, match=r"'past_key_values.0.key'.*sliding_window_cache.*-e webgpu"):
-        Generator(tmp_path, device=device, cache=False)
+def test_caches_of_a_window(tmp_path: Path, each_device: Any):
+    """What onnxruntime-genai's builder writes for processors of Gemma's layers with windows.
+
+    Padded runs, texts that are rewound to where the window of onnxruntime's cache has gone from, and batches have the
+    tokens that this cache gives.
+    """
+    written(tmp_path, WINDOW, False, has_window_cache=True)
+    with Generator(tmp_path, device=each_device, cache=False) as generator:
+        for ids in (drawn(3), drawn(40), drawn(40)[:15], [*drawn(40)[:9], 3, 4]):
+            assert generator.generate(ids, max_new_tokens=6, stream=False).tokens == greedy(tmp_path, ids, 6)
+        batch = generator.generate_batch([drawn(20), drawn(5)], max_new_tokens=4)
+        assert [each.tokens for each in batch] == [greedy(tmp_path, drawn(count), 4) for count in (20, 5)]
 
 
 def test_a_full_context_is_an_error_before_anything_runs(tmp_path: Path, device: Any):
