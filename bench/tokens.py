@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import statistics
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,12 @@ def measure(folder: Path, prompt: int, count: int, rounds: int, driver: str) -> 
     finally:
         for worker in workers.values():
             worker.kill()
-    return {"prompt": prompt, "count": count, "rounds": rounds, "opened": opened, "texts": texts}
+    sizes = {"prompt": prompt, "count": count, "rounds": rounds}
+    return {**sizes, "opened": opened, "texts": texts, "load": os.getloadavg()[0]}
 
 
-def summary(measured: dict[str, Any]) -> dict[str, Any]:
-    """Return medians of each runtime, in tokens a second, and of the ratios of ours to the other's."""
+def summary(measured: dict[str, Any], peer: Runtime = GENAI) -> dict[str, Any]:
+    """Return medians of each runtime, in tokens a second, and of the ratios of ours to ``peer``'s."""
     prompt, later, texts = measured["prompt"], measured["count"] - 1, measured["texts"]
 
     def rates(name: str) -> dict[str, list[float]]:
@@ -60,16 +62,26 @@ def summary(measured: dict[str, Any]) -> dict[str, Any]:
         return {"prefill": [prompt / time for time in first], "decode": [later / time for time in others]}
 
     result: dict[str, Any] = {"prompt": prompt, "count": measured["count"], "rounds": measured["rounds"]}
-    by_runtime = {name: rates(name) for name in (GENAI.name, OURS.name)}
+    by_runtime = {name: rates(name) for name in (peer.name, OURS.name)}
     for name, each in by_runtime.items():
         medians = {f"{key}_tokens_per_second": round(statistics.median(values), 2) for key, values in each.items()}
         result[name] = {**measured["opened"][name], **medians}
     for key in ("prefill", "decode"):
-        pairs = zip(by_runtime[OURS.name][key], by_runtime[GENAI.name][key])
+        pairs = zip(by_runtime[OURS.name][key], by_runtime[peer.name][key])
         result[f"{key}_ratio"] = round(statistics.median(ours / theirs for ours, theirs in pairs), 3)
-    ours, theirs = (texts[0][name]["tokens"] for name in (OURS.name, GENAI.name))
+    ours, theirs = (texts[0][name]["tokens"] for name in (OURS.name, peer.name))
     agree = next((place for place, pair in enumerate(zip(ours, theirs)) if pair[0] != pair[1]), len(ours))
     return {**result, "equal_tokens": agree}
+
+
+def store(name: str, measured: dict[str, Any], peer: Runtime = GENAI) -> None:
+    """Write the summary of a measurement under its name, and show it."""
+    facts = {"machine": processor(), "date": datetime.date.today().isoformat(), "load": measured["load"]}
+    result = {**facts, **summary(measured, peer)}
+    stored = json.loads(STORE.read_text()) if STORE.is_file() else {}
+    stored[name] = result
+    STORE.write_text(json.dumps(stored, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
 
 
 def main() -> None:
@@ -81,11 +93,7 @@ def main() -> None:
     parser.add_argument("--driver", choices=DRIVERS, default="lavapipe")
     arguments = parser.parse_args()
     measured = measure(arguments.folder, arguments.prompt, arguments.tokens, arguments.rounds, arguments.driver)
-    result = {"machine": processor(), "date": datetime.date.today().isoformat(), **summary(measured)}
-    stored = json.loads(STORE.read_text()) if STORE.is_file() else {}
-    stored[f"{arguments.folder.name}, {arguments.driver}"] = result
-    STORE.write_text(json.dumps(stored, indent=1) + "\n")
-    print(json.dumps(result, indent=1))
+    store(f"{arguments.folder.name}, {arguments.driver}", measured)
 
 
 if __name__ == "__main__":

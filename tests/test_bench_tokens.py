@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from bench.page_tokens import settings_of
 from bench.tokens import GENAI, OURS, summary
+from shaderloom.convert.gguf_decoder import convert_gguf
+
+from .support.tiny_gguf import HEAD, LAYERS, SHARED, TOKENS, write_tiny_gguf
 
 
 def text(first: float, others: float, tokens: list[int]) -> dict[str, object]:
@@ -20,3 +26,14 @@ def test_medians_and_ratios_are_of_rounds():
     assert result[OURS.name] == {"version": "1", "prefill_tokens_per_second": 10, "decode_tokens_per_second": 1}
     assert result[GENAI.name] == {"version": "2", "prefill_tokens_per_second": 5, "decode_tokens_per_second": 0.5}
     assert (result["prefill_ratio"], result["decode_ratio"], result["equal_tokens"]) == (2, 2, 2)
+
+
+def test_what_transformers_js_has_to_know_of_a_folder(tmp_path: Path):
+    convert_gguf(write_tiny_gguf(tmp_path / "t.gguf").path, tmp_path / "folder")
+    settings = settings_of(tmp_path / "folder")
+    assert (settings["num_hidden_layers"], settings["num_key_value_heads"], settings["head_dim"]) == (
+        LAYERS,
+        SHARED,
+        HEAD,
+    )
+    assert (settings["vocab_size"], settings["hidden_size"]) == (len(TOKENS), SHARED * HEAD)
