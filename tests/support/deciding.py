@@ -217,6 +217,15 @@ DECIDING = {
         """.replace("PARTS", ", ".join(f"p{part}" for part in range(128))),
         [{"x": floats(256), "split": ints(*sizes)} for sizes in ([2] * 128, [0] * 77 + [100, 50] + [0] * 48 + [106])],
     ),
+    "windows of what runs decide": Deciding(
+        """g (float[1, 18, c] columns, int64[2] image, float[20] x, float low, float[1, 1, 5] w)
+                => (float[1, 2, a, b] y, float[1, 1, m] z) <int64[2] block = {3, 3}, int64[2] axes = {0, 1}> {
+            y = Col2Im(columns, image, block)  above = Greater(x, low)  some = Compress(x, above)
+            s = Unsqueeze(some, axes)  z = Conv(s, w) }""",
+        [{"columns": floats(1, 18, (height - 2) * (width - 2)), "image": ints(height, width), "x": floats(20),
+          "low": np.array(low, np.float32), "w": floats(1, 1, 5)} for height, width, low in ((6, 7, -9), (9, 3, 0))],
+        {"dynamic": {"c": (1, 400)}},
+    ),
     "shapes of which few fit": Deciding(
         "g (float[12] x, int64[2] shape) => (float[a, b] y) { y = Reshape(x, shape) }",
         [{"x": floats(12), "shape": ints(*shape)} for shape in ((3, 4), (2, 6))],

@@ -95,12 +95,12 @@ def window_count(
     :class:`ShapeError` for a window larger than the padded input.
     """
     room = ix.add(size, begin + end - dilated(kernel, dilation))
-    if ix.bounds(room)[0] < 0:
-        some = " for some sizes" if isinstance(room, ix.Index) else ""
-        raise ShapeError(
-            f"a window of {dilated(kernel, dilation)} is larger than {ix.text(size)} with padding{some}",
-            origin=node.origin,
-        )
+    text = f"a window of {dilated(kernel, dilation)} is larger than {ix.text(size)} with padding"
+    try:
+        checks.require(not ix.less(room, 0), node, text)
+    except ix.Undecidable as error:
+        raise ShapeError(f"{text} for some sizes", origin=node.origin) from error
+    room = ix.maximum(room, 0)
     if not ceil_mode:
         return ix.add(ix.floordiv(room, stride), 1)
     starts_before_end = ix.ceildiv(ix.add(size, begin), stride)

@@ -23,12 +23,12 @@ from ..registry import Builder, Inferred, Read, register
 class ColumnTapsAttributes:
     """[N, C * taps, windows] -> [N, C, taps, image...]: what each tap of a window adds to each element of the image."""
 
-    image: tuple[int, ...]
+    image: tuple[Dim, ...]
     block: tuple[int, ...]
     strides: tuple[int, ...]
     pads: tuple[int, ...]
     dilations: tuple[int, ...]
-    windows: tuple[int, ...]
+    windows: tuple[Dim, ...]
 
 
 def _infer_taps(node: Node) -> Inferred:
@@ -81,15 +81,16 @@ class Col2ImAttributes:
 
 def _column_taps(node: Node) -> ColumnTapsAttributes:
     attributes: Col2ImAttributes = node.attributes
-    image = tuple(checks.static_integers(node, 1, "image_shape"))
+    image = tuple(checks.static_dims(node, 1, "image_shape"))
     block = tuple(checks.static_integers(node, 2, "block_shape"))
     checks.require(len(image) == len(block) > 0, node, f"an image of {len(image)} axes, blocks of {len(block)}")
-    checks.require(min(block) > 0 and min(image) >= 0, node, f"blocks of {block} in an image of {image}")
+    fits = min(block) > 0 and not any(ix.less(size, 0) for size in image)
+    checks.require(fits, node, f"blocks of {block} in an image of {checks.describe_shape(image)}")
     strides = per_axis(node, attributes.strides, len(image), "strides")
     dilations = per_axis(node, attributes.dilations, len(image), "dilations")
     pads = resolve_pads(node, "NOTSET", attributes.pads, image, block, strides, dilations)
     windows = tuple(
-        ix.number(window_count(node, size, kernel, stride, dilation, pads[axis], pads[len(image) + axis]))
+        window_count(node, size, kernel, stride, dilation, pads[axis], pads[len(image) + axis])
         for axis, (size, kernel, stride, dilation) in enumerate(zip(image, block, strides, dilations))
     )
     return ColumnTapsAttributes(image, block, strides, pads, dilations, windows)
@@ -98,10 +99,11 @@ def _column_taps(node: Node) -> ColumnTapsAttributes:
 def _infer_col2im(node: Node) -> Inferred:
     value, taps = node.operand(0), _column_taps(node)
     size = int(np.prod(taps.block))
-    fits = value.rank == 3 and ix.equal(ix.modulo(value.shape[1], size), 0)
-    fits = fits and ix.equal(value.shape[2], int(np.prod(taps.windows)))
-    text = f"columns of shape {checks.describe_shape(value.shape)} for blocks {taps.block} in {taps.windows} windows"
-    checks.require(fits, node, text)
+    windows = checks.describe_shape(taps.windows)
+    text = f"columns of shape {checks.describe_shape(value.shape)} for blocks {taps.block} in {windows} windows"
+    checks.require(value.rank == 3, node, text)
+    checks.require_equal(node, ix.modulo(value.shape[1], size), 0, text)
+    checks.require_equal(node, value.shape[2], ix.product(taps.windows), text)
     return [(value.dtype, (value.shape[0], ix.floordiv(value.shape[1], size), *taps.image))]
 
 

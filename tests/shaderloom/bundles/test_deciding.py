@@ -121,6 +121,20 @@ def test_integers_below_zero_have_ranges(tmp_path, device):
 
 
 @pytest.mark.slow
+def test_windows_that_do_not_fit_are_refused_in_runs(tmp_path, device):
+    model = DECIDING["windows of what runs decide"]
+    bundle_of("windows of what runs decide", tmp_path / "b")
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for feeds, text in (
+            ({"low": np.array(9, np.float32)}, r"< 0, .* a window of 5 is larger than"),
+            ({"image": ints(2, 22)}, r"< 0, .* a window of 3 is larger than"),
+            ({"image": ints(5, 7)}, r"!= .* columns of shape"),
+        ):
+            with pytest.raises(shaderloom.InputError, match=text):
+                session.run(None, {**model.feeds[0], **feeds})
+
+
+@pytest.mark.slow
 def test_axes_that_are_none_are_refused_in_runs(tmp_path, device):
     model = DECIDING["axes from either end"]
     manifest = bundle_of("axes from either end", tmp_path / "b")
