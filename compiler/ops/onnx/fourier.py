@@ -392,10 +392,16 @@ def _runs(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return position, first[position] + within
 
 
+_MEL_NUMBERS = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+
+
 def _static_number(node: Node, position: int) -> float:
-    elements = checks.static_elements(node, node.operand(position), f"input {position}")
-    checks.require(elements.size == 1, node, f"input {position} is one number")
-    return float(elements.reshape(-1)[0])
+    """Return a number of which the matrix is a table that the compiler computes: the device would round its bands."""
+    what = f"{_MEL_NUMBERS[position]} of MelWeightMatrix"
+    elements = checks.static_elements(node, node.operand(position), what)
+    checks.require(elements.size == 1, node, f"{what} is one number")
+    element = elements.reshape(-1)[0]
+    return checks.concrete(node, element, what) if isinstance(element, ix.Index) else float(element)
 
 
 def _infer_mel(node: Node) -> Inferred:

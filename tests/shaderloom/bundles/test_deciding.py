@@ -15,7 +15,7 @@ from shaderloom.bundles.compile import compile_bundle
 from shaderloom.runtime.bundle.structure import schema
 
 from ...support.comparison import reference
-from ...support.deciding import DECIDING, floats, ints
+from ...support.deciding import DECIDING, floats, ints, number
 from ...support.programs import parse
 
 
@@ -86,6 +86,20 @@ def test_more_values_than_branches_are_refused(tmp_path):
     )
     with pytest.raises(shaderloom.ShapeError, match=r"for axes\[0\] from 0 to 4, axes\[1\] from 0 to 4: .*--range"):
         compile_bundle(model, tmp_path / "b", shapes=[{"axes": (2,)}], ranges={"axes[0]": (0, 4), "axes[1]": (0, 4)})
+
+
+def test_tables_of_few_values_are_branches(tmp_path, device):
+    """The compiler computes a mel matrix for each of at most 16 values of its numbers."""
+    text = """g (int64 bins, float[17] x) => (float[n] y) <int64 size = {32}, int64 rate = {8000}, float low = {0.0},
+        float high = {4000.0}> { m = MelWeightMatrix(bins, size, rate, low, high)  y = MatMul(x, m) }"""
+    model = parse(text)
+    with pytest.raises(shaderloom.ShapeError, match=r"num_mel_bins of MelWeightMatrix must be known, .*--range"):
+        compile_bundle(model, tmp_path / "b")
+    compile_bundle(model, tmp_path / "b", ranges={"bins": (4, 8, 4)})
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for bins in (4, 8):
+            feeds = {"bins": number(bins), "x": floats(17)}
+            np.testing.assert_allclose(session.run(None, feeds)[0], reference(model, feeds)[0], rtol=1e-5)
 
 
 def test_more_integers_than_a_step_reads_are_refused(tmp_path):
