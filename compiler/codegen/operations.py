@@ -86,8 +86,8 @@ def operation(node: Expr, arguments: list[str], lanes: int, writer: Writer) -> s
         return f"({arguments[0]} != {arguments[1]})"
     if op in ("shl", "shr"):
         return writer.call(f"{op}_{dtype}", arguments, lanes)
-    if op == "max_number":
-        return f"max({arguments[0]}, {arguments[1]})"
+    if op in ("min_number", "max_number"):
+        return f"{op[:3]}({arguments[0]}, {arguments[1]})"
     if op in ("min", "max"):
         return _extremum(node, arguments, lanes, writer)
     if op == "mod" and dtype == "f32":

@@ -264,12 +264,12 @@ def _float_product(builder: GraphBuilder, left: ByteFactor, right: ByteFactor) -
 
 
 def number_less_zero(builder: GraphBuilder, factor: ByteFactor) -> Value:
-    """Build the numbers of a factor as floats."""
+    """Build the numbers of a factor as floats; zero points are subtracted from integers, so that expressions cancel one
+    that was added just before."""
     zero = builder.constant(factor.zero) if isinstance(factor.zero, np.ndarray) else factor.zero
-    number = in_type(builder, factor.number, FLOAT32)
     if zero is None or is_filled_with(zero, 0):
-        return number
-    return builder.op("Sub", number, in_type(builder, zero, FLOAT32))
+        return in_type(builder, factor.number, FLOAT32)
+    return in_type(builder, centred(builder, factor.number, zero), FLOAT32)
 
 
 # -- weights in blocks -----------------------------------------------------------------------------------------------

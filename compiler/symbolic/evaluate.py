@@ -139,6 +139,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "min": np.minimum,
     "max": np.maximum,
+    "min_number": np.fmin,
     "max_number": np.fmax,
     "pow": np.power,  # of integers
     "mod": np.mod,

@@ -38,8 +38,8 @@ UNARY = frozenset(
     "floor ceil round trunc erf erfc not bitnot isnan isinf round_float16 round_bfloat16".split()
 )
 #: ``mod`` takes the sign of the divisor (Python), ``fmod`` that of the dividend (C); ``div`` truncates on integers
-#: ``min`` and ``max`` give NaN for NaN; ``max_number`` gives either operand then
-BINARY = frozenset("add sub mul div mod fmod pow min max max_number and or xor shl shr".split())
+#: ``min`` and ``max`` give NaN for NaN; ``min_number`` and ``max_number`` give either operand then
+BINARY = frozenset("add sub mul div mod fmod pow min max min_number max_number and or xor shl shr".split())
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 #: Functions of the special function unit, or polynomials of several terms
 EXPENSIVE_FUNCTIONS = frozenset(
@@ -198,7 +198,30 @@ def cast(value: Expr, dtype: str) -> Expr:
         return _cast_const(value.payload, dtype)
     if value.op == "cast" and value.args[0].dtype == dtype and {dtype, value.dtype} == _WORDS:
         return value.args[0]
+    if value.op == "cast" and dtype == "f32" and value.dtype == "i32" and _is_clamped_whole(value.args[0]):
+        return binary("add", value.args[0], const(0.0, dtype))  # an integer has no -0
     return _make("cast", (value,), dtype)
+
+
+def _is_clamped_whole(value: Expr) -> bool:
+    """Return whether a float is a whole number that a float and i32 hold exactly; a NaN may be any."""
+    if value.op != "min_number" or value.args[0].op != "max_number":
+        return False
+    rounded, least = value.args[0].args
+    return rounded.op == "round" and all(_magnitude(end) < 1 << 24 for end in (least, value.args[1]))
+
+
+def _magnitude(value: Expr) -> float:
+    """Return a bound of sums of whole constants and loaded bytes; infinity for anything else."""
+    if value.op == "const":
+        return abs(value.payload) if math.isfinite(value.payload) and value.payload % 1 == 0 else math.inf
+    if value.op == "load":
+        return 255 if value.payload.dtype in ("int8", "uint8") else math.inf
+    if value.op == "cast" and value.dtype in ("i32", "f32"):
+        return _magnitude(value.args[0])
+    if value.op in ("add", "sub") and value.dtype == "i32":
+        return sum(map(_magnitude, value.args))
+    return math.inf
 
 
 def bitcast(value: Expr, dtype: str) -> Expr:

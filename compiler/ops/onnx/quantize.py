@@ -87,7 +87,7 @@ def quantized_integer(value: Expr, scale: Expr, zero: Expr | None, target: DType
     zero = ex.const(0, "i32") if zero is None else zero
     least, greatest = (ex.cast(ex.const(end, "i32") - zero, "f32") for end in target.integer_range)
     quotient = ex.unary("round", rounded(ex.cast(value, "f32") / scale, precision))
-    quotient = -ex.binary("max_number", -ex.binary("max_number", quotient, least), -greatest)
+    quotient = ex.binary("min_number", ex.binary("max_number", quotient, least), greatest)
     return ex.cast(quotient, "i32") + zero
 
 

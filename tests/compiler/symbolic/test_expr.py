@@ -176,6 +176,29 @@ def test_integers_lose_what_is_undone() -> None:
     assert (wide + wide) - wide is not wide
 
 
+def clamped(least: Expr, greatest: float) -> Expr:
+    rounded = ex.unary("round", ex.register("x", "f32"))
+    return ex.binary("min_number", ex.binary("max_number", rounded, least), ex.const(greatest, "f32"))
+
+
+def test_quantised_numbers_that_are_floats_again_are_no_integers_between() -> None:
+    """Rounded and clamped they are whole already; a zero has the sign of an integer's."""
+    zero = ex.cast(ex.load("z", "uint8", (), "u32"), "i32")
+    numbers = np.array([-300.0, -0.2, -0.0, 0.5, 1.5, 99.6, 1e30, -np.inf, np.inf], np.float32)
+    for least in (ex.const(-128.0, "f32"), ex.cast(ex.const(-3, "i32") - zero, "f32")):
+        result = ex.cast(ex.cast(clamped(least, 127.0), "i32"), "f32")
+        assert result.op == "add"
+        found = evaluate_expr(result, lambda *_: np.uint8(125), registers={"x": numbers})
+        assert_same(found, np.clip(np.rint(numbers), -128, 127).astype(np.int32).astype(np.float32))
+
+
+@pytest.mark.parametrize("end", [0.5, 1e9, np.inf, np.nan])
+def test_what_is_not_surely_a_small_integer_becomes_one(end: float) -> None:
+    for value in (clamped(ex.const(0.0, "f32"), end), clamped(ex.const(end, "f32"), 1.0)):
+        assert ex.cast(ex.cast(value, "i32"), "f32").op == "cast"
+    assert ex.cast(ex.cast(clamped(ex.register("least", "f32"), 1.0), "i32"), "f32").op == "cast"
+
+
 def test_constants_of_different_types_or_signs_are_different_objects() -> None:
     assert ex.const(1, "i32") is not ex.const(1, "u32")
     assert ex.const(1.0, "f32") is not ex.const(1, "i32")
