@@ -272,6 +272,37 @@ def number_less_zero(builder: GraphBuilder, factor: ByteFactor) -> Value:
     return in_type(builder, centred(builder, factor.number, zero), FLOAT32)
 
 
+def _match_scaled_weight(node: Node, facts: GraphFacts) -> Match | None:
+    """Match a product of floats with a constant weight of bytes, less a zero point, times scales of its columns."""
+    left, right = node.operand(0), node.operand(1)
+    if node.output.dtype is not FLOAT32 or right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
+        return None
+    dequantised, scaled = produced_by(right, "loom.Dequantize"), produced_by(right, "Mul")
+    if dequantised is not None:
+        factor = ByteFactor(dequantised.operand(0), dequantised.optional(2))
+        return _scaled_weight_match(node, factor, dequantised.operand(1))
+    if scaled is None:
+        return None
+    for number, scale in ((0, 1), (1, 0)):
+        cast = produced_by(scaled.operand(number), "Cast")
+        weight = None if cast is None else ByteFactor(cast.operand(0), None)
+        match = None if weight is None else _scaled_weight_match(node, weight, scaled.operand(scale))
+        if match is not None:
+            return match
+    return None
+
+
+def _scaled_weight_match(node: Node, weight: ByteFactor, scale: Value) -> Match | None:
+    fits = weight.number.dtype.name in BYTES and weight.number.shape == node.operand(1).shape and _repeats(scale, 2)
+    return Match((node,), {"weight": weight, "scale": scale}) if fits else None
+
+
+def _scaled_weight(builder: GraphBuilder, match: Match) -> Value:
+    weight = number_less_zero(builder, of_bytes(builder, match["weight"]))
+    product = builder.op("MatMul", match.root.operand(0), weight, domain="loom")
+    return builder.op("Mul", product, in_type(builder, match["scale"], FLOAT32))
+
+
 # -- weights in blocks -----------------------------------------------------------------------------------------------
 
 
@@ -322,6 +353,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
         return (
             Rule("integers-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
             Rule("scales-behind-product", products, _match_dequantised, partial(_dequantised, product=_float_product)),
+            Rule("scales-of-weight-behind-product", products, _match_scaled_weight, _scaled_weight),
         )
     exact = (
         Rule("integer-product", products, _match_integers, _integers),

@@ -166,6 +166,34 @@ def test_quantised_products_of_onnxruntime(device, columns):
         assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
 
 
+@pytest.mark.parametrize(
+    ("form", "scale"), [("Cast", (68,)), ("Cast", (1, 68)), ("DequantizeLinear", (68,)), ("DequantizeLinear", ())]
+)
+def test_scales_of_a_weight_alone(device, form, scale):
+    """Software drivers scale the sums, whose loop converts bytes; the weight stays as narrow as it is."""
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((9, 640)).astype(np.float32)
+    w = rng.integers(-127, 128, (640, 68)).astype(np.int8)
+    constants = {"w": w, "sw": rng.uniform(0.01, 0.02, scale).astype(np.float32), "zw": np.full(scale, 5, np.int8)}
+    if form == "Cast":
+        del constants["zw"]
+        factors = [
+            helper.make_node("Cast", ["w"], ["c"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["c", "sw"], ["f"]),
+        ]
+    else:
+        factors = [helper.make_node(form, ["w", "sw", "zw"], ["f"], axis=1)]
+    model = model_of([*factors, helper.make_node("MatMul", ["x", "f"], ["y"])], x, constants)
+    plan = compile_for(model, {"x": x}, replace(device.profile, kind="cpu"))
+    (call,) = plan.calls
+    assert call.label.index("MatMul") < call.label.index("Mul", call.label.index("MatMul") + len("MatMul"))
+    assert sum(weight.bytes for weight in plan.weights) < 2 * w.nbytes
+    (found,) = run_plan(device, plan, model, {"x": x})
+    weight = (w.astype(np.float64) - (0 if form == "Cast" else 5)) * constants["sw"]
+    expected = x.astype(np.float64) @ weight
+    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
 # -- weights in blocks -----------------------------------------------------------------------------------------------
 
 
