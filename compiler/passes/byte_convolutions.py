@@ -193,28 +193,25 @@ CONVOLUTIONS = frozenset({"loom.Convolution"})
 
 def rules(target: Target) -> tuple[Rule, ...]:
     """Return the rules: drivers that compute on the host's processor convolve floats, as for products, and so does any
-    device where channels are in groups, which have too few terms for words."""
-    behind = partial(_dequantised, convolve=_float_convolution)
+    device where channels are in groups, which have too few terms for words.
 
-    def floats(selected: _Selection) -> tuple[Rule, ...]:
-        cast, dequantised = selected(_match_cast_integers), selected(_match_dequantised)
-        return (
-            Rule("integer-convolution-as-floats", frozenset({"Cast"}), cast, _cast_integers),
-            Rule("scales-behind-convolution", CONVOLUTIONS, dequantised, behind),
-        )
-
+    Dequantised groups stay as they are: a scale for each result is more than one for each of a few terms.
+    """
+    alone, behind = partial(_of_groups, grouped=False), partial(_dequantised, convolve=_float_convolution)
     if not target.uses_workgroup_memory:
-        return floats(lambda match: match)
-    exact, whole = partial(_dequantised, convolve=_exact_convolution), partial(_of_groups, grouped=False)
+        return (
+            Rule("integer-convolution-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
+            Rule("scales-behind-convolution", CONVOLUTIONS, alone(_match_dequantised), behind),
+        )
+    exact, grouped = partial(_dequantised, convolve=_exact_convolution), _of_groups(_match_cast_integers, grouped=True)
     return (
-        Rule("integer-convolution", CONVOLUTIONS, whole(_match_integers), _integers),
-        Rule("dequantised-convolution", CONVOLUTIONS, whole(_match_dequantised), exact),
-        *floats(partial(_of_groups, grouped=True)),
+        Rule("integer-convolution", CONVOLUTIONS, alone(_match_integers), _integers),
+        Rule("dequantised-convolution", CONVOLUTIONS, alone(_match_dequantised), exact),
+        Rule("groups-of-integers-as-floats", frozenset({"Cast"}), grouped, _cast_integers),
     )
 
 
 _Matcher = Callable[[Node, GraphFacts], Match | None]
-_Selection = Callable[[_Matcher], _Matcher]
 
 
 def _of_groups(match: _Matcher, grouped: bool) -> _Matcher:

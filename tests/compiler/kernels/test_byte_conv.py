@@ -296,16 +296,3 @@ def test_groups_of_channels(device, kind, group):
     (kernel,) = (kernel for kernel in plan.kernels if kernel.key == key)
     assert ("depthwise" in kernel.template) == (group == 12)
     check_run(device, plan, model, x)
-
-
-@pytest.mark.parametrize("kind", ["cpu", "discrete"])
-def test_groups_of_dequantised_channels(device, kind):
-    """Scales of outputs are behind the sums, whose loop subtracts zero points alone."""
-    x = np.random.default_rng(4).standard_normal((1, 12, 9, 10)).astype(np.float32)
-    net = Net(x)
-    value = net.convolution(net.dequantised(net.quantised("x", 0.02, 100), 0.02, 100), 1, 12, 0.02)
-    net.nodes[-1].attribute.append(helper.make_attribute("group", 12))
-    net.quantised(value, 0.03, 131)
-    plan = check(device, net.model(net.nodes[-1].output[0]), x, kind)
-    (call,) = (call for call in plan.calls if "Convolution" in call.label)
-    assert "Dequantize" not in call.label and call.label.index("Convolution") < call.label.index("Mul")
