@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..runtime.bundle.files import is_bundle
 from ..runtime.plan.errors import unwritable
 from .command import as_command
 from .common import count_text, print_json
@@ -74,7 +75,8 @@ def command(
     if as_json:
         print_json(summary)
     else:
-        _print(summary, "the first run" if is_ready else "a run after the first")
+        source = "from the bundle" if is_bundle(model) else "from the disk cache"
+        _print(summary, "the first run" if is_ready else "a run after the first", source)
 
 
 def _time_runs(
@@ -116,8 +118,10 @@ def _describe(name: str, array: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any], single: str) -> None:
-    """Print the outputs and the times; ``single`` says which run was timed where that is one."""
+def _print(summary: dict[str, Any], single: str, read: str) -> None:
+    """Print the outputs and the times; ``single`` says which run was timed where that is one, ``read`` where plans that
+    were not compiled are from.
+    """
     rows = []
     for row in summary["outputs"]:
         numbers = ["-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean")]
@@ -133,7 +137,7 @@ def _print(summary: dict[str, Any], single: str) -> None:
         return
     stages = "" if summary["stages"] < 2 else f" in {summary['stages']} stages"
     plans = "plan" if summary["stages"] < 2 else "plans"
-    source = "from the disk cache" if summary["from_disk"] else "compiled"
+    source = read if summary["from_disk"] else "compiled"
     echo(
         f"{count_text(summary['calls'], 'call')}{stages}, {took}; "
         f"{plans} {source} in {summary['compile_ms']:.0f} ms, device prepared in {summary['prepare_ms']:.0f} ms"

@@ -122,6 +122,7 @@ def test_indices_are_checked_by_option(compiling, path, tmp_path):
     np.save(tmp_path / "i.npy", np.array([4, -5]))
     compiling("run", *arguments, "--check-indices")
     compiling("compile", path, "--shape", "x=10", "-o", tmp_path / "b.shaderbundle")
+    assert "plan from the bundle in" in compiling("run", tmp_path / "b.shaderbundle").output
     output = " ".join(compiling("run", tmp_path / "b.shaderbundle", "--check-indices", status=1).output.split())
     assert "--check-indices is for models: a bundle has no means to check indices [leave it out]" in output
 
