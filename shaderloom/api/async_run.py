@@ -22,6 +22,10 @@ class AsyncRun:
     def __init__(self, future: Future[list[OutputValue]]) -> None:
         self._future = future
 
+    def __repr__(self) -> str:
+        state = "in flight" if not self.done() else "cancelled" if self._future.cancelled() else "ended"
+        return f"<AsyncRun, {state}>"
+
     def __await__(self) -> Generator[Any, None, list[OutputValue]]:
         import asyncio  # the caller has it; a session that never awaits does not need it
 

@@ -287,6 +287,10 @@ class IOBinding:
         self._targets: dict[str, Union[Target, OrtValue]] = {}
         self._results: dict[str, OrtValue] = {}
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(names) or "none" for names in (self._feeds, self._targets))
+        return f"<IOBinding of inputs {inputs}; outputs {outputs}>"
+
     @_raises_runtime_errors
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array to an input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,11 @@ from typing import Any
 import torch
 
 from ..runtime.plan.errors import InputError, UnsupportedError
+from ..session.session import InferenceSession
 from .compiled_graph import CompiledGraph
+
+#: Of a session, without the model
+_OPTIONS = tuple(inspect.signature(InferenceSession).parameters)[1:]
 
 _graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
 
@@ -27,6 +32,9 @@ def shaderloom_backend(
     fallback = settings.pop("fallback", True)
     if not isinstance(fallback, bool):
         raise InputError(f"the option fallback is True or False, not {fallback!r}")
+    unknown = sorted(settings.keys() - set(_OPTIONS))
+    if unknown:
+        raise InputError(f"there is no option '{unknown[0]}'", hint=f"the options are fallback, {', '.join(_OPTIONS)}")
     if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in example_inputs):
         raise UnsupportedError(
             "the backend runs inference alone, and a tensor of this graph requires a gradient",

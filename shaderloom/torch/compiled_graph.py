@@ -61,6 +61,12 @@ class CompiledGraph:
         self._prepared: list[_Prepared] = []
         self._lock = threading.RLock()
 
+    def __repr__(self) -> str:
+        nodes = f"<CompiledGraph of {len(self.graph.graph.nodes)} nodes"
+        if self.refusal:
+            return f"{nodes}, left to PyTorch: {self.refusal}>"
+        return f"{nodes}; runs: {self.runs}, sessions: {len(self._prepared)}>"
+
     @property
     def sessions(self) -> list[TorchSession]:
         """The sessions for the weights that are in use."""

@@ -15,6 +15,8 @@ import pytest
 import shaderloom
 from shaderloom.runtime.plan.errors import InputError, UnsupportedError
 
+from ...support.patience import PATIENCE
+
 
 def test_binding_keeps_outputs_on_the_device(device, session, x):
     binding = session.io_binding()
@@ -200,3 +202,14 @@ def test_vendors_names_of_devices_mean_the_device(device, session, x):
     value = shaderloom.OrtValue.ortvalue_from_numpy(x, "cuda", 0, device=device)
     assert value.device_name() == "wgpu"
     np.testing.assert_array_equal(value.numpy(), x)
+
+
+def test_bindings_and_runs_show_what_they_are(session, x):
+    binding = session.io_binding()
+    assert repr(binding) == "<IOBinding of inputs none; outputs none>"
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+    assert repr(binding) == "<IOBinding of inputs x; outputs y>"
+    run = session.run_async(None, {"x": x})
+    run.result(PATIENCE)
+    assert repr(run) == "<AsyncRun, ended>"

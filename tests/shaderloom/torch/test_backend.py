@@ -93,6 +93,7 @@ def test_declared_bounds_are_declared_to_the_session(compiled, graphs):
             torch._dynamo.mark_dynamic(x, 0, min=2, max=32)
             torch.testing.assert_close(module(x), eager(x))
     (graph,) = graphs()
+    assert repr(graph).endswith("nodes; runs: 2, sessions: 1>")
     (session,) = graph.sessions
     dynamic = session.report()["dynamic"]
     assert dynamic["mode"] == "declared"
@@ -230,3 +231,12 @@ def test_without_fallback_the_reason_is_raised(compiled, graphs):
     module, _ = compiled(Drawing())
     with torch.no_grad(), pytest.raises(ShaderloomError, match="random numbers"):
         module(torch.randn(4, 8))
+
+
+def test_an_unknown_option_is_named(compiled):
+    module, _ = compiled(torch.nn.Linear(8, 8), provider=["cpu"])
+    with (
+        torch.no_grad(),
+        pytest.raises(Exception, match=r"no option 'provider' \[the options are fallback, .*providers"),
+    ):
+        module(torch.zeros(2, 8))
