@@ -124,13 +124,13 @@ class CpuEngine:
         return self._node_by_node()
 
     def _reference(self, reasons: list[str]) -> ReferenceEvaluator:
-        from .segment import ReferenceEvaluator, first_line
+        from .segment import ReferenceEvaluator, first_line, unloadable
 
         try:
             return ReferenceEvaluator(self._proto(payloads=True))
         except Exception as error:
             reasons.append(f"onnx.reference: {first_line(error)}")
-        raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
+        raise unloadable(reasons)
 
     def _node_by_node(self) -> CpuSegment:
         from .segment import CpuSegment, SegmentSource

@@ -141,7 +141,15 @@ class CpuSegment:
                 return ReferenceEvaluator(model, len(self.source.nodes))
             except Exception as error:
                 reasons.append(f"onnx.reference: {first_line(error)}")
-        raise UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}")
+        raise unloadable(reasons)
+
+
+def unloadable(reasons: Sequence[str]) -> UnsupportedError:
+    """Return the error for what no package on the host runs."""
+    hint = (
+        None if "onnxruntime" in providers.cpu_packages() else "pip install 'shaderloom[cpu]': onnxruntime may run it"
+    )
+    return UnsupportedError(f"the cpu provider cannot load the model: {'; '.join(reasons)}", hint=hint)
 
 
 class _OneByOne:

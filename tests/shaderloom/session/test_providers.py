@@ -358,3 +358,17 @@ def test_warnings_are_of_the_line_that_called(device, model, providers, words):
                 session.run(None, {"x": np.zeros(3, np.float64 if model is DOUBLE else np.float32)})
         files = {Path(each.filename).name for each in caught if words in str(each.message)}
         assert files == {Path(__file__).name}
+
+
+@pytest.mark.usefixtures("quiet_providers")
+@pytest.mark.parametrize("providers", [["wgpu", "cpu"], ["cpu"]])
+def test_what_onnxruntime_might_run_says_how_to_install_it(device, monkeypatch, providers):
+    monkeypatch.setattr("shaderloom.api.providers.cpu_packages", lambda: ["onnx"])
+    model = parse("""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+    g (float[n, 2] x) => (float[n, 2] y) { m = ai.onnx.ml.ZipMap<classlabels_int64s = [1, 2]>(x)
+    y = ai.onnx.ml.DictVectorizer<int64_vocabulary = [1, 2]>(m) }""")
+    with (
+        shaderloom.InferenceSession(model, providers=providers, device=device, cache=False) as session,
+        pytest.raises(UnsupportedError, match=r"onnxruntime is not installed; .*\[pip install 'shaderloom\[cpu\]'"),
+    ):
+        session.run(None, {"x": np.zeros((3, 2), np.float32)})
