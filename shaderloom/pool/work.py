@@ -58,9 +58,12 @@ class Work:
             self._notify_one()
         return item.future
 
-    def take(self, is_wanted: threading.Event, is_busy: Callable[[], bool]) -> list[Item]:
+    def take(
+        self, is_wanted: threading.Event, is_busy: Callable[[], bool], hold: Callable[[Sequence[Item]], None]
+    ) -> list[Item]:
         """Wait for items and remove up to a chunk of them; none once the pool is closed and has no items left.
 
+        Several threads may do so for a worker: ``hold`` gets the items before another one asks whether it is busy.
         :meth:`wake` lets a worker ask again whether it is wanted, and busy.
         """
         with self._lock:
@@ -69,11 +72,13 @@ class Work:
                 if len(self._waiting) >= self.chunk or not busy:
                     items = self._remove()
                     if items:
+                        hold(items)
                         self._notify_one()  # others may have to do with what is left
                         return items
                 if self._closed and not self._pending:
                     return []
                 if busy:
+                    self._notify_one()  # what an idle thread of this worker was woken for
                     self._busy.wait()
                     continue
                 self._idle_waiters += 1

@@ -53,13 +53,15 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
         return
     name = session.device.name if "wgpu" in session.get_providers() else "cpu"
     channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
-    threading.Thread(target=_receive, args=(channel, answer, session.as_rows().in_flight), daemon=True).start()
+    in_flight = session.as_rows().in_flight
+    answering = in_flight + 1 if in_flight > 1 else 1  # while a GPU has some, another is written or answered
+    threading.Thread(target=_receive, args=(channel, answer, answering), daemon=True).start()
     threading.Event().wait()
 
 
-def _receive(channel: Channel, answer: Answers, in_flight: int) -> None:
-    """Answer what comes; end the process when nothing more will."""
-    with ThreadPoolExecutor(in_flight) as threads:
+def _receive(channel: Channel, answer: Answers, answering: int) -> None:
+    """Answer what comes, in so many threads; end the process when nothing more will."""
+    with ThreadPoolExecutor(answering) as threads:
         while True:
             try:
                 received = channel.receive()

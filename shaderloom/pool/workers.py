@@ -1,4 +1,4 @@
-"""The worker processes of a pool, and two threads for each: one sends chunks, one receives answers."""
+"""The worker processes of a pool, and the threads of each: some send chunks, one receives answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,8 +20,10 @@ from .shared_memory import shared_memories
 from .work import Item, Work
 from .worker import WorkerJob, run_worker
 
-#: Chunks that a worker has: two that it answers, one that waits and one that is on its way; each has its shared memory
-IN_FLIGHT = 4
+#: Threads that send to a worker: one copies 10 GB a second into shared memory, which a small model on a GPU exceeds
+SENDERS = 2
+#: Chunks that a worker has: three that it answers, one that waits and those on their way; each has its shared memory
+IN_FLIGHT = 4 + SENDERS
 #: Seconds that a process may take to end by itself
 _PATIENCE = 5.0
 
@@ -68,34 +70,39 @@ class DeviceWorker:
         """Send chunks of items, as long as the worker has room and there are some."""
         while self.is_wanted.is_set():
             slot = self._free.get()
-            items = work.take(self.is_wanted, self._is_busy)
+            items = work.take(self.is_wanted, self._is_busy, self._hold)
             if not items or not self._send(items, slot, work):
                 return
 
     def _is_busy(self) -> bool:
         return bool(self._items)
 
+    def _hold(self, items: Sequence[Item]) -> None:
+        with self._lock:
+            self._items.update((item.number, item) for item in items)
+
     def _send(self, items: Sequence[Item], slot: int, work: Work) -> bool:
         """Send items with a memory; return False once the process has ended.
 
         Where they cannot be pickled each is sent alone, so that the error is that of one.
         """
-        with self._lock:
-            self._items.update((item.number, item) for item in items)
         try:
             arrays, chunk = _neighbours(items)
             self.channel.send((arrays, chunk), slot)
         except OSError:
-            return False  # the other thread sees the end of the process
+            work.give_back(self._release(items), "the process ended")
+            return False
         except Exception as error:
             self._free.put(slot)
             if len(items) > 1:
                 return all(self._send([item], self._free.get(), work) for item in items)
-            with self._lock:
-                is_mine = self._items.pop(items[0].number, None) is not None
-            if is_mine:
-                work.answer([(items[0], error)])
+            work.answer((item, error) for item in self._release(items))
         return True
+
+    def _release(self, items: Sequence[Item]) -> list[Item]:
+        """Take back those of the items that the worker still has, as it may retire meanwhile."""
+        with self._lock:
+            return [item for item in items if self._items.pop(item.number, None) is not None]
 
     def receive_answers(self, work: Work) -> str:
         """Set results as they come, until the process ends; return why it did."""
@@ -118,17 +125,21 @@ class DeviceWorker:
 
     def retire(self) -> list[Item]:
         """Take no more items; return those without an answer, in order."""
-        self.is_wanted.clear()
-        self._free.put(0)  # wakes who waits for one
+        self._dismiss()
         with self._lock:
             items = [self._items.pop(number) for number in sorted(self._items)]
         return items
 
     def end(self) -> None:
         """End the process."""
-        self.is_wanted.clear()
-        self._free.put(0)  # wakes who waits for one
+        self._dismiss()
         self.process.kill()
+
+    def _dismiss(self) -> None:
+        """Take no more items; wake the threads that wait for a memory."""
+        self.is_wanted.clear()
+        for _ in range(SENDERS):
+            self._free.put(0)
 
 
 def _neighbours(items: Sequence[Item]) -> tuple[list[list[np.ndarray]], list[tuple[int, Any]]]:
@@ -170,12 +181,8 @@ class Workers:
         self._left = set(self._workers)
         self._is_ended = False
         self._lock = threading.Lock()
-        self._threads: list[threading.Thread] = []
-        for worker in self._workers:
-            for run in (self._send, self._receive):
-                thread = threading.Thread(target=run, args=(worker,), name="shaderloom-pool", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+        self._senders = [_start(self._send, worker) for worker in self._workers for _ in range(SENDERS)]
+        self._receivers = [_start(self._receive, worker) for worker in self._workers]
 
     @property
     def names(self) -> list[str]:
@@ -187,7 +194,7 @@ class Workers:
 
     def join(self) -> None:
         """Wait until all items are answered, then end the processes."""
-        for thread in self._threads[::2]:
+        for thread in self._senders:
             thread.join()
         self.end()
 
@@ -197,7 +204,7 @@ class Workers:
         self._work.fail(ClosedError("the pool is closed"))
         _end_all(self._workers)
         self._work.wake()
-        for thread in self._threads:
+        for thread in (*self._senders, *self._receivers):
             if thread is not threading.current_thread():  # whose callback of a future may have dropped the pool
                 thread.join()
 
@@ -216,6 +223,12 @@ class Workers:
             notify(f"the pool goes on without {worker.name}: {reason}")
         self._work.give_back(items, reason)
         self._work.wake()
+
+
+def _start(run: Callable[[DeviceWorker], None], worker: DeviceWorker) -> threading.Thread:
+    thread = threading.Thread(target=run, args=(worker,), name="shaderloom-pool", daemon=True)
+    thread.start()
+    return thread
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -16,15 +17,17 @@ from ...support.patience import PATIENCE
 class Taker:
     """A worker that takes items in a thread of its own."""
 
-    def __init__(self, work: Work, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, work: Work, is_busy: Callable[[], bool], hold: Callable[[Sequence[Item]], None] = lambda items: None
+    ) -> None:
         self.items: list[Item] = []
         self._wanted = threading.Event()
         self._wanted.set()
-        self._thread = threading.Thread(target=self._take, args=(work, is_busy), daemon=True)
+        self._thread = threading.Thread(target=self._take, args=(work, is_busy, hold), daemon=True)
         self._thread.start()
 
-    def _take(self, work: Work, is_busy: Callable[[], bool]) -> None:
-        self.items = work.take(self._wanted, is_busy)
+    def _take(self, work: Work, is_busy: Callable[[], bool], hold: Callable[[Sequence[Item]], None]) -> None:
+        self.items = work.take(self._wanted, is_busy, hold)
 
     def taken(self) -> list[int]:
         self._thread.join(PATIENCE)
@@ -79,6 +82,26 @@ def test_what_an_idle_worker_leaves_wakes_a_busy_one(work):
         work.add({})
     busy, idle = Taker(work, lambda: True), Taker(work, lambda: False)
     assert sorted(busy.taken() + idle.taken()) == list(range(6))
+
+
+def test_of_two_threads_of_a_worker_one_takes_what_there_is():
+    """The other one, which sees a busy worker then, leaves the next item to a worker that is idle."""
+    for _ in range(20):
+        work, held = Work(), list[Item]()
+        work.chunk = 3
+        takers = [Taker(work, lambda held=held: bool(held), held.extend) for _ in range(2)]
+        takers.append(Taker(work, lambda: False))
+
+        def taken(takers: Sequence[Taker] = takers) -> list[int]:
+            return sorted(item.number for taker in takers for item in taker.items)
+
+        for numbers in ([0], [0, 1], [0, 1, 2, 3, 4]):
+            for _ in range(len(numbers) - len(taken())):
+                work.add({})
+            deadline = time.monotonic() + PATIENCE
+            while taken() != numbers and time.monotonic() < deadline:
+                time.sleep(0)
+            assert taken() == numbers
 
 
 def test_cancelled_items_are_not_taken(work):
