@@ -3,9 +3,11 @@
 * A Reshape to a constant shape: its axis of size 1, or the one that holds the elements of a row, becomes the number of
   rows.  Which axis that is follows from the shapes: rows keep their distance in row-major order.
 * A Concat of rows along another axis with a tensor that all rows share, as the class token of a vision transformer is,
-  and a recurrent layer whose initial states are such: the tensor is expanded to a row for each.
+  and a recurrent layer whose initial states are such: the tensor is repeated for each row.
 * A Gather along the axis into which rows were flattened, by constant indices of one row: it reads the same places of
   each row.
+* A ScatterND to constant places of the only row: with the rows behind the axes that are addressed, it writes to the
+  same places of each row.
 
 With one row all of them compute what the node of the file does.
 """
@@ -87,6 +89,8 @@ class OpeningSpecialiser(Specialiser):
             return self._reshaped(node, inputs)
         if node.op == "Gather":
             return self._gathered(node, inputs)
+        if node.op == "ScatterND":
+            return self._scattered(node, inputs)
         if node.op == "Concat":
             return self._expanded(node, inputs, range(len(inputs)), node.attributes.axis)
         if node.op in _STATES and not getattr(node.attributes, "layout", 0):
@@ -101,11 +105,11 @@ class OpeningSpecialiser(Specialiser):
         """Return the node with a row for each in operands that have one for all; ``joined``: the axis of a Concat."""
         located = [None if value is None else axis_of_rows(value.shape, self._rows) for value in inputs]
         with_rows = (
-            (at, each[0], value.rank)
+            (at, *each, value.rank)
             for at, (value, each) in enumerate(zip(inputs, located))
-            if value is not None and each is not None and each[1] == 1
+            if value is not None and each is not None and isinstance(each[1], int)
         )
-        source, axis, rank = next(with_rows, (-1, 0, 0))
+        source, axis, of_row, rank = next(with_rows, (-1, 0, 0, 0))
         if source < 0:
             return None
         if joined is not None and axis == joined % rank:
@@ -115,17 +119,20 @@ class OpeningSpecialiser(Specialiser):
         names = list(node.inputs)
         for position in positions:
             value = inputs[position] if position < len(inputs) else None
-            if value is None or value.rank != rank or located[position] is not None or value.shape[axis] != 1:
+            if value is None or value.rank != rank or located[position] is not None or value.shape[axis] != of_row:
                 continue
             if not nodes:
-                sizes, shape = self._name(f"{names[source]}.rows"), self._name(f"{names[source]}.row_shape")
-                before, after = self._name(f"{shape}.before"), self._name(f"{shape}.after")
+                size, rows = self._name(f"{names[source]}.size"), self._name(f"{names[source]}.rows")
+                repeats = self._name(f"{names[source]}.repeats")
+                before, after, each = (self._name(f"{repeats}.{part}") for part in ("before", "after", "of_row"))
                 constants = {before: np.ones(axis, np.int64), after: np.ones(rank - axis - 1, np.int64)}
-                nodes.append(_node("Shape", (names[source],), sizes, node, start=axis, end=axis + 1))
-                nodes.append(_node("Concat", (before, sizes, after), shape, node, axis=0))
-            expanded = self._name(f"{names[position]}.rows")
-            nodes.append(_node("Expand", (names[position], shape), expanded, node))
-            names[position] = expanded
+                constants[each] = np.array([of_row], np.int64)
+                nodes.append(_node("Shape", (names[source],), size, node, start=axis, end=axis + 1))
+                nodes.append(_node("Div", (size, each), rows, node))
+                nodes.append(_node("Concat", (before, rows, after), repeats, node, axis=0))
+            repeated = self._name(f"{names[position]}.rows")
+            nodes.append(_node("Tile", (names[position], repeats), repeated, node))
+            names[position] = repeated
         return Replacement((*nodes, _with_inputs(node, names)), constants) if nodes else None
 
     # Places of one row
@@ -148,6 +155,43 @@ class OpeningSpecialiser(Specialiser):
         constants = {shape: np.array([-1, factor, *behind], np.int64), of_row: places[0]}
         reshaped = _node("Reshape", (node.inputs[0], shape), rows, node)
         return Replacement((reshaped, _node("Gather", (rows, of_row), node.outputs[0], node, axis=1)), constants)
+
+    def _scattered(self, node: ImportedNode, inputs: Sequence[Value | None]) -> Replacement | None:
+        """Return a ScatterND to the same places of each row in place of one to the only row."""
+        data, indices, updates = inputs
+        if data is None or updates is None or indices is None or indices.static_value is None:
+            return None
+        places, located = indices.static_value, axis_of_rows(data.shape, self._rows)
+        addressed = places.shape[-1] - 1
+        if located != (0, 1) or addressed < 1 or not np.isin(places[..., 0], (0, -1)).all():
+            return None
+        of_updates, at = axis_of_rows(updates.shape, self._rows), places.ndim - 1
+        if of_updates is not None:
+            if of_updates != (0, 1) or places.ndim < 2 or places.shape[0] != 1:
+                return None
+            places, at = places[0], at - 1
+        name = node.inputs[0]
+        moved, of_row, scattered = (self._name(f"{name}.{part}") for part in ("moved", "places", "scattered"))
+        changes = self._name(f"{node.inputs[2]}.of_rows")
+        constants, behind = {of_row: np.ascontiguousarray(places[..., 1:])}, range(addressed + 1, data.rank)
+        nodes = [_node("Transpose", (name,), moved, node, perm=[*range(1, addressed + 1), 0, *behind])]
+        if of_updates is not None:
+            perm = [*range(1, at + 1), 0, *range(at + 1, updates.rank)]
+            nodes.append(_node("Transpose", (node.inputs[2],), changes, node, perm=perm))
+        else:
+            single, axes, rows = (self._name(f"{changes}.{part}") for part in ("single", "axes", "count"))
+            before, after, repeats = (self._name(f"{changes}.{part}") for part in ("before", "after", "repeats"))
+            constants |= {axes: np.array([at], np.int64), before: np.ones(at, np.int64)}
+            constants[after] = np.ones(updates.rank - at, np.int64)
+            nodes.append(_node("Unsqueeze", (node.inputs[2], axes), single, node))
+            nodes.append(_node("Shape", (name,), rows, node, start=0, end=1))
+            nodes.append(_node("Concat", (before, rows, after), repeats, node, axis=0))
+            nodes.append(_node("Tile", (single, repeats), changes, node))
+        reduction = getattr(node.attributes, "reduction", "none")
+        how = {} if reduction == "none" else {"reduction": reduction}
+        nodes.append(_node("ScatterND", (moved, of_row, changes), scattered, node, **how))
+        back = [addressed, *range(addressed), *behind]
+        return Replacement((*nodes, _node("Transpose", (scattered,), node.outputs[0], node, perm=back)), constants)
 
     # Shapes of one row
 

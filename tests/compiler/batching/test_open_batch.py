@@ -44,6 +44,19 @@ OPENED = {
     "class token of inner rows": """
         c = Constant<value = float[1, 1, 6] {1, 2, 3, 4, 5, 6}>() t = Transpose<perm = [1, 0, 2]>(x)
         u = Concat<axis = 0>(c, t) y = Transpose<perm = [1, 0, 2]>(u)""",
+    "constant of flattened rows": f"""
+        {shape("s", 4, 6)} f = Reshape(x, s) c = Constant<value = float[4, 2] {{1, 2, 3, 4, 5, 6, 7, 8}}>()
+        d = Constant<value = float[4, 1] {{0, 1, 0, 1}}>() u = Concat<axis = 1>(c, f, d) {shape("t", 1, 36)}
+        y = Reshape(u, t)""",
+    "scattered to places of the row": """
+        i = Constant<value = int64[1, 2, 2] {0, 3, -1, 1}>() o = Constant<value_ints = [1]>()
+        e = Constant<value_ints = [3]>() u = Slice(x, o, e, o) n = Neg(u) y = ScatterND(x, i, n)""",
+    "constant scattered into the row": """
+        i = Constant<value = int64[3, 3] {0, 3, 5, 0, 1, 2, 0, 3, 5}>()
+        u = Constant<value = float[3] {7, 8, 9}>() y = ScatterND<reduction = "add">(x, i, u)""",
+    "constant part of the row": """
+        i = Constant<value = int64[1, 1, 2] {0, 2}>() u = Constant<value = float[1, 1, 6] {1, 2, 3, 4, 5, 6}>()
+        y = ScatterND(x, i, u)""",
     "initial states": """
         t = Transpose<perm = [1, 0, 2]>(x) v = Constant<value = float[18] {1, -1, 0.5, 0.2, 0, 1, 0.3, 0.7,
         -0.2, 0.1, 0.6, -0.5, 0.9, -0.8, 0.4, 0.2, -0.6, 0.3}>() ws = Constant<value_ints = [1, 3, 6]>()
@@ -81,10 +94,21 @@ def test_nodes_that_do_not_take_several_rows_are_listed():
     assert [part.origin.op for part in refusal.value.parts] == ["Squeeze", "Squeeze"]
 
 
-def test_nodes_that_mix_rows_are_named():
-    with pytest.raises(UnsupportedError, match="Softmax mixes the rows") as refusal:
-        open_batch(load_model(parse("y = Softmax<axis = 0>(x)")))
-    assert refusal.value.origin.op == "Softmax"
+MIXING = {
+    "Softmax": "y = Softmax<axis = 0>(x)",
+    "Concat": "c = Constant<value = float[1, 4, 6]>() y = Concat<axis = 0>(x, c)",
+    "ScatterND": """
+        i = Constant<value = int64[1, 1] {0}>() o = Constant<value_ints = [1, 4, 6]>() u = ConstantOfShape(o)
+        y = ScatterND(x, i, u)""",
+}
+
+
+@pytest.mark.parametrize("op", MIXING)
+def test_nodes_that_mix_rows_are_named(op):
+    body = MIXING[op].replace("float[1, 4, 6]>", f"float[1, 4, 6] {{{', '.join(['1'] * 24)}}}>")
+    with pytest.raises(UnsupportedError, match=f"{op} mixes the rows") as refusal:
+        open_batch(load_model(parse(body)))
+    assert refusal.value.origin.op == op
 
 
 @pytest.mark.parametrize(
