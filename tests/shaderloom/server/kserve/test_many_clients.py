@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import os
 import re
 import socket
@@ -168,6 +169,6 @@ def test_a_server_of_many_clients_neither_fails_nor_grows(seconds: float, tmp_pa
         taken = ask_all(server, turns, lambda taken: taken < 2 or time.monotonic() < begun + seconds)
         assert taken >= len(WRONG) > 30
         assert settled(lambda: waiting in server.metrics(), True)
-        assert settled(server.holdings, holdings) == holdings
+        assert settled(lambda: all(map(operator.le, server.holdings(), holdings)), True)
         assert server.memory() - memory < GROWTH, (taken, memory, server.memory())
         assert not re.search(r'status="5', server.metrics())
