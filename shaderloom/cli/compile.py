@@ -127,12 +127,15 @@ class GenerationOptions(OptionGroup):
     drafts: Annotated[
         bool, typer.Option("--drafts", help="Add the plan that verifies drafts: generate --prompt-lookup takes it.")
     ] = False
+    batch: Annotated[
+        int, typer.Option("--batch", min=0, help="Add plans for so many texts together, for generate_batch.")
+    ] = 0
 
     def check(self, others: Mapping[str, Any]) -> None:
         """Raise :class:`InputError` for an option without ``--generate``, or one of ``others`` with it."""
-        if not self.generate and (self.file is not None or self.max_length is not None or self.drafts):
+        if not self.generate and (self.file is not None or self.max_length is not None or self.drafts or self.batch):
             raise InputError(
-                "--file, --max-length and --drafts are for bundles that generate text", hint="add --generate"
+                "--file, --max-length, --drafts and --batch are for bundles that generate text", hint="add --generate"
             )
         unfit = [name for name, value in others.items() if value]
         if self.generate and unfit:
@@ -219,6 +222,7 @@ def _compiled(
         from ..generate.bundling import compile_generator
 
         own = {"max_length": generation.max_length, "file": generation.file, "drafts": generation.drafts}
+        own["batch"] = generation.batch
         return compile_generator(model, path, **own, **arguments)
     from ..bundles.compile import compile_bundle
 

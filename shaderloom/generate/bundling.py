@@ -14,7 +14,19 @@ from ..runtime.plan.errors import InputError, UnsupportedError
 from .chat_template import ChatTemplate
 from .decoder import CHUNKS, LENGTH, VERIFIED, DecoderForm
 from .encoded_decoder import EncodedForm
-from .folder import CHOICE, DRAFT_CHOICE, ENCODER, FIRST, GENERATION, TEMPLATE, TOKENIZER, ModelFolder
+from .folder import (
+    BATCH,
+    BATCH_CHOICE,
+    CHOICE,
+    DRAFT_CHOICE,
+    ENCODER,
+    FIRST,
+    GENERATION,
+    MOST_TEXTS,
+    TEMPLATE,
+    TOKENIZER,
+    ModelFolder,
+)
 from .model_source import DECODER, OPTIONS, part_file, part_header
 
 if TYPE_CHECKING:
@@ -30,6 +42,7 @@ def compile_generator(
     max_length: int | None = None,
     file: str | None = None,
     drafts: bool = False,
+    batch: int = 0,
     options: dict[str, Any] | None = None,
     **bundle: Any,
 ) -> Manifest:
@@ -38,7 +51,8 @@ def compile_generator(
     ``max_length`` and ``file`` are those of :class:`Generator`, ``options`` those of :class:`InferenceSession`, and
     ``bundle`` other arguments of :func:`.compile_bundle`.  The bundle has the decoder's plans for runs of each number
     of :data:`.CHUNKS` tokens, the model :data:`.CHOICE`, and the assets ``generation.json``, ``tokenizer.json`` and
-    ``chat_template.jinja``; with ``drafts`` also the plan that verifies these, and :data:`.DRAFT_CHOICE`.  Behind an
+    ``chat_template.jinja``; with ``drafts`` also the plan that verifies these, and :data:`.DRAFT_CHOICE`; with a
+    ``batch`` plans and the choice for so many texts together, :data:`.BATCH` and :data:`.BATCH_CHOICE`.  Behind an
     encoder it has the decoder's plan for later runs, and the models :data:`.FIRST`, of the least and the most tokens of
     a first run, and :data:`.ENCODER`.  Raises :class:`UnsupportedError` for drafts of a decoder with an encoder, or of
     one that computes one row of logits.
@@ -50,11 +64,17 @@ def compile_generator(
     if settings.is_bundle:
         raise InputError(f"'{folder}' is a bundle already", hint="name the folder of a model")
     if settings.encoder is None:
-        parts = _of_decoder(DecoderForm(settings, max_length, False), drafts=drafts)
+        plain = DecoderForm(settings, max_length, False)
+        parts = _of_decoder(settings, plain, options or {}, drafts=drafts, batch=batch)
+        settings = replace(settings, batch=batch, padding=plain.padding if batch else "")
+    elif batch:
+        raise UnsupportedError(
+            "the model has an encoder, so that it takes one text at a time", hint="leave out --batch"
+        )
     else:
         parts = _behind_encoder(settings, EncodedForm(settings, max_length, False), options or {}, drafts=drafts)
     form = parts.form
-    choices = {CHOICE: 1, **({DRAFT_CHOICE: VERIFIED} if drafts else {})}
+    choices = {CHOICE: 1, **({DRAFT_CHOICE: VERIFIED} if drafts else {}), **({BATCH_CHOICE: batch} if batch else {})}
     models = {
         name: FurtherModel(build_choice(form.vocabulary, form.logits_type, rows)) for name, rows in choices.items()
     }
@@ -87,12 +107,26 @@ class _Parts:
     models: Mapping[str, FurtherModel] = field(default_factory=dict)
 
 
-def _of_decoder(form: DecoderForm, *, drafts: bool) -> _Parts:
+def _of_decoder(
+    settings: ModelFolder, form: DecoderForm, options: Mapping[str, Any], *, drafts: bool, batch: int
+) -> _Parts:
+    from ..bundles.compile import FurtherModel
+
+    if batch and not 2 <= batch <= MOST_TEXTS:
+        raise InputError(f"a bundle computes 2 to {MOST_TEXTS} texts together, not {batch}", hint="--batch 4")
+    if batch and options.get("precision", "float32") != "float32":
+        raise UnsupportedError(
+            "plans for several texts are compiled in full precision", hint="leave out --f16 or --batch"
+        )
     shapes = [form.shapes(tokens) for tokens in CHUNKS]
     if drafts:
         form.check_drafts()
         shapes.append(form.shapes(VERIFIED, VERIFIED))
-    return _Parts(form, shapes, form.dynamic)
+    models = {}
+    if batch:
+        several = [form.shapes(tokens, batch=batch) for tokens in CHUNKS]
+        models[BATCH] = FurtherModel(settings.model, several, form.dynamic, {**options, **OPTIONS})
+    return _Parts(form, shapes, form.dynamic, models)
 
 
 def _behind_encoder(settings: ModelFolder, form: EncodedForm, options: Mapping[str, Any], *, drafts: bool) -> _Parts:

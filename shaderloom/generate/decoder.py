@@ -18,7 +18,7 @@ from ..runtime.plan.errors import InputError, ModelError, ShapeError, Unsupporte
 from ..session.session import InferenceSession
 from .cache import ROWS, KeyValueCache
 from .decoder_runs import DecoderRun, tokens_title
-from .folder import ModelFolder
+from .folder import BATCH, ModelFolder
 from .model_source import DECODER, OPTIONS, open_part, part_header, read_header
 
 #: Tokens of a run, each a plan.  The smallest capacity is more than the largest: a run is never a whole cache
@@ -61,13 +61,15 @@ class DecoderForm:
         self.layout = {name: cache_layout(port, folder) for name, port in caches.items()}
         self.presents = cache_pairs(folder, caches, {port.name for port in header.outputs})
         self.vocabulary, self.logits_type = logits_form(header)
-        self._file = folder.model
+        self._folder, self._file = folder, folder.model
 
     @cached_property
     def padding(self) -> str:
         """The side on which prompts may be padded: "right", "left", or "" if the model takes none."""
         if self.in_place:
             return "right" if self.has_row else ""
+        if self._folder.is_bundle:
+            return self._folder.padding
         inputs = {port.name for port in read_header(self._file, options={}).inputs}
         return "left" if inputs >= {MASK, POSITIONS} else ""
 
@@ -86,18 +88,18 @@ class DecoderForm:
             for tokens in CHUNKS
         ]
 
-    def shapes(self, tokens: int, wanted: int = 1) -> dict[str, tuple[int, ...]]:
-        """Return shapes of the inputs of a run of ``tokens`` tokens, over caches of some rows.
+    def shapes(self, tokens: int, wanted: int = 1, batch: int = 1) -> dict[str, tuple[int, ...]]:
+        """Return shapes of the inputs of a run of ``tokens`` tokens of each text, over caches of some rows.
 
         ``wanted`` is the number of rows of logits.
         """
         rows = ROWS if self.in_place else min(ROWS, self.longest_past)
-        caches = {name: (batch, heads, rows, size) for name, (batch, heads, size, _) in self.layout.items()}
-        return {**caches, **self.small_shapes(tokens, wanted)}
+        caches = {name: (batch, heads, rows, size) for name, (_, heads, size, _) in self.layout.items()}
+        return {**caches, **self.small_shapes(tokens, wanted, batch)}
 
-    def small_shapes(self, tokens: int, wanted: int = 1) -> dict[str, tuple[int, ...]]:
+    def small_shapes(self, tokens: int, wanted: int = 1, batch: int = 1) -> dict[str, tuple[int, ...]]:
         """Return shapes of the inputs besides caches, all int64; ``wanted`` is the number of rows of logits."""
-        return {IDS: (1, tokens), ENDS: (1,), **({LOGITS_ROWS: (1, wanted)} if self.has_row else {})}
+        return {IDS: (batch, tokens), ENDS: (batch,), **({LOGITS_ROWS: (batch, wanted)} if self.has_row else {})}
 
 
 class CachedDecoder:
@@ -116,6 +118,7 @@ class CachedDecoder:
         self.folder = folder
         self.form = form = DecoderForm(folder, max_length, cache)
         self.session = open_part(folder, DECODER, form.dynamic, device=device, cache=cache, progress=progress)
+        self._batched: InferenceSession | None = None  #: that of several texts, of a bundle
         device = self.session.device
         self.logits = Tensor.empty((1, 1, form.vocabulary), form.logits_type, device)
         self._greatest = Tensor.empty((1, 1), "int64", device)
@@ -130,7 +133,16 @@ class CachedDecoder:
     @property
     def sessions(self) -> tuple[InferenceSession, ...]:
         """Those that have weights and plans."""
-        return (self.session,)
+        return (self.session, *([] if self._batched is None else [self._batched]))
+
+    def session_of(self, batch: int) -> InferenceSession:
+        """Return the session that computes ``batch`` texts together."""
+        if batch == 1 or not self.folder.is_bundle:
+            return self.session
+        if self._batched is None:
+            options: dict[str, Any] = {"device": self.session.device, "cache": False, "progress": None}
+            self._batched = open_part(self.folder, BATCH, self.form.dynamic, **options)
+        return self._batched
 
     def small_inputs(self, tokens: int, wanted: int = 1) -> dict[str, Tensor]:
         """Return tensors for the inputs of a run besides caches."""
@@ -199,7 +211,8 @@ class CachedDecoder:
         for name, present in form.presents.items():
             targets[present] = cache.tensors[name] if form.in_place else "gpu-buffer"
         try:
-            arrays = self.session.run(list(targets), {**small, **cache.tensors}, outputs=targets)
+            session = self.session_of(small[IDS].shape[0])
+            arrays = session.run(list(targets), {**small, **cache.tensors}, outputs=targets)
         except ShapeError as error:
             room = form.context - CHUNKS[-1]
             if form.in_place or form.max_length <= room or room < 1:
@@ -214,7 +227,8 @@ class CachedDecoder:
 
     def close(self) -> None:
         """Free the weights and plans."""
-        self.session.close()
+        for session in self.sessions:
+            session.close()
         for tensor in (
             self.logits,
             self._greatest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,6 +26,10 @@ GENERATION, CHOICE, DRAFT_CHOICE = "generation.json", "choice", "draft-choice"
 #: Further models of a bundle whose decoder reads an encoder's results: the encoder, and the first run of a text; the
 #: bundle's own model is that of later runs
 ENCODER, FIRST = "encoder", "first"
+#: Further models of a bundle that computes several texts together: the decoder for so many, and their choice
+BATCH, BATCH_CHOICE = "batch", "batch-choice"
+#: The most texts that a bundle computes together
+MOST_TEXTS = 64
 #: Special tokens that templates name
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
 #: Parts of a model besides a decoder and an encoder, in the words of onnxruntime-genai
@@ -77,6 +82,9 @@ class ModelFolder:
     is_trusted: bool = False
     #: whether it was compiled for drafts, too
     has_drafts: bool = False
+    #: the texts that it computes together, 0 if it has no plans for that; and the side on which prompts are padded
+    batch: int = 0
+    padding: str = ""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], file: str | None = None, *, trust: bool = False) -> ModelFolder:
@@ -134,6 +142,7 @@ class ModelFolder:
             "heads": self.heads,
             "size": self.size,
             "special": dict(self.special),
+            **({"batch": self.batch, "padding": self.padding} if self.batch else {}),
             **({"starts": list(self.starts), "features": list(self.features)} if self.encoder else {}),
         }
 
@@ -168,10 +177,20 @@ def _read_bundle(path: Path, trust: bool) -> ModelFolder:
         is_bundle=True,
         is_trusted=trust,
         has_drafts=DRAFT_CHOICE in models,
+        batch=_batch_of(settings, models),
+        padding=settings.text("padding") or "",
         encoder=path if ENCODER in models else None,
         starts=starts,
         features=settings.integers("features"),
     )
+
+
+def _batch_of(settings: Settings, models: Sequence[str]) -> int:
+    """Return how many texts a bundle computes together; raise :class:`ModelError` for a number without its plans."""
+    batch = settings.integer("batch") or 0
+    if batch > MOST_TEXTS or (batch and not {BATCH, BATCH_CHOICE} <= {*models}):
+        raise ModelError(f"{GENERATION}: there are no plans for {batch} texts", hint="compile the bundle again")
+    return batch
 
 
 def _read_genai(folder: Path, file: str | None) -> ModelFolder:

@@ -233,14 +233,21 @@ class Generator:
         ``options``
             ``max_new_tokens`` to ``grammar`` of :meth:`generate`.
 
-        They have a cache of their own, whose memory is freed behind them.  Raises :class:`UnsupportedError` for a
-        decoder with an encoder, and for prompts of unequal length if the model takes no padding.
+        They have a cache of their own, whose memory is freed behind them.  A bundle computes as many together as it was
+        compiled for, and further ones behind them.  Raises :class:`UnsupportedError` for a decoder with an encoder, a
+        bundle for one text alone, and for prompts of unequal length if the model takes no padding.
         """
-        decoder = self._plain_decoder()
+        decoder, folder = self._plain_decoder(), self._shared.folder
+        if folder.is_bundle and not folder.batch:
+            reason = "the bundle has plans for one text alone"
+            raise UnsupportedError(reason, hint="compile it with --batch, or generate the answers one after another")
         texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
         rows = [TextRow(self._task(ids, seed=each, **options)) for ids, each in zip(texts, _seeds(seed, len(texts)))]
-        if rows:
-            batch = BatchDecoder(decoder, rows, self._shared.cache)
+        most = folder.batch if folder.is_bundle else len(rows)
+        for first in range(0, len(rows), max(most, 1)):
+            together = rows[first : first + most]
+            together += [_filler(rows[first]) for _ in range(most - len(together))]  # a bundle's number, always
+            batch = BatchDecoder(decoder, together, self._shared.cache)
             try:
                 for _ in batch.generate():
                     pass
@@ -254,6 +261,8 @@ class Generator:
         Close it before the generator.  Until then the generator is for :meth:`encode` and :meth:`request` alone.
         Raises :class:`UnsupportedError` for a decoder behind an encoder, and for a bundle.
         """
+        if self._shared.folder.is_bundle:
+            raise UnsupportedError("a bundle has no plans for texts that join and leave", hint="serve the folder of it")
         decoder, cache = self._plain_decoder(), self._shared.cache
         batch = SlotBatch(decoder, slots, cache) if decoder.form.in_place else GroupBatch(decoder, slots, cache)
         return Scheduler(batch, queue)
@@ -290,8 +299,6 @@ class Generator:
         decoder = self._shared.decoder
         if isinstance(decoder, EncodedDecoder):
             raise UnsupportedError("the model has an encoder", hint="generate the answers one after another")
-        if self._shared.folder.is_bundle:
-            raise UnsupportedError("a bundle has plans for one text", hint="generate the answers one after another")
         return decoder
 
     def _task(
@@ -436,6 +443,11 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int]:
     if len(seed) != count:
         raise InputError(f"seed is an integer, or one for each of the {count} prompts, not {len(seed)}")
     return seed
+
+
+def _filler(row: TextRow) -> TextRow:
+    """Return a text that takes the place of one in a batch, beside ``row``: a token of no use."""
+    return TextRow(TextTask(row.task.prompt, 1, (), None, StopTexts(()), TokenRule()))
 
 
 def _finished(row: TextRow) -> Generation:

@@ -15,7 +15,7 @@ from ..bundles.session import load_bundle
 from ..runtime.bundle.reader import Bundle
 from ..runtime.plan.decoder_ports import IDS
 from ..session.session import InferenceSession
-from .folder import CHOICE, DRAFT_CHOICE, ENCODER, FIRST, ModelFolder
+from .folder import BATCH_CHOICE, CHOICE, DRAFT_CHOICE, ENCODER, FIRST, ModelFolder
 
 if TYPE_CHECKING:
     from ..model.compiled import Progress
@@ -79,11 +79,11 @@ def open_part(
 def open_choice(folder: ModelFolder, logits: Tensor, cache: Any) -> InferenceSession:
     """Open the model that chooses tokens by ``logits`` [batch, 1, vocabulary], on their device.
 
-    Of a bundle ``batch`` is 1, or the rows of a draft.
+    Of a bundle ``batch`` is 1, the texts that it computes together, or the rows of a draft.
     """
     batch, _, vocabulary = logits.shape
     if folder.is_bundle:
-        name = CHOICE if batch == 1 else DRAFT_CHOICE
+        name = {1: CHOICE, folder.batch: BATCH_CHOICE}.get(batch, DRAFT_CHOICE)
         return load_bundle(folder.path, device=logits.device, model=name, trust=folder.is_trusted)
     from .choice_model import build_choice
 

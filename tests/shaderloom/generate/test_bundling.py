@@ -134,6 +134,38 @@ def test_drafts_are_verified_by_bundles_that_were_compiled_for_them(
         assert answer.statistics.accepted_tokens > 4
 
 
+def test_batches_of_unequal_prompts(folder: Path, tmp_path: Path, device: Any, tiny: TinyGguf):
+    """Three together, and one behind them: answers are those of single texts, greedy and drawn."""
+    compile_generator(folder, tmp_path / "b", max_length=200, batch=3, target="web-software")
+    prompts = [drawn(length, length) for length in (5, 21, 2, 11)]
+    with Bundle(tmp_path / "b") as opened:
+        opened.check_all()
+        assert sorted(opened.models) == ["batch", "batch-choice", "choice"]
+    with Generator(tmp_path / "b", device=device) as generator:
+        answers = generator.generate_batch(prompts, max_new_tokens=5)
+        assert [each.tokens for each in answers] == [until_end(tiny.greedy(ids, 5)) for ids in prompts]
+        sampled = generator.generate_batch(prompts[:2], seed=[3, 4], max_new_tokens=5, temperature=1.2, top_k=40)
+        for ids, seed, answer in zip(prompts, (3, 4), sampled):
+            single = generator.generate(ids, seed=seed, max_new_tokens=5, temperature=1.2, top_k=40, stream=False)
+            assert answer.tokens == single.tokens
+        assert generator.generate_batch([]) == []
+        with pytest.raises(UnsupportedError, match="join and leave"):
+            generator.scheduler()
+    for batch in (1, 65):
+        with pytest.raises(InputError, match="2 to 64"):
+            compile_generator(folder, tmp_path / "c", batch=batch)
+
+
+@pytest.mark.slow
+def test_batches_over_caches_that_grow(tmp_path: Path, device: Any):
+    """Short prompts are padded on the left, as the bundle says that the model allows it."""
+    compile_generator(write_optimum_folder(tmp_path / "optimum"), tmp_path / "b", max_length=200, batch=3)
+    prompts = [growing_prompt(20), growing_prompt(147)[:9]]
+    with Generator(tmp_path / "b", device=device) as generator:
+        answers = generator.generate_batch(prompts, max_new_tokens=4)
+        assert [each.tokens for each in answers] == [growing_reference(ids, 4) for ids in prompts]
+
+
 def test_drafts_of_a_model_with_one_row_of_logits_are_no_part_of_a_bundle(tmp_path: Path):
     with pytest.raises(UnsupportedError, match="one row alone"):
         compile_generator(written(tmp_path, -1, True), tmp_path / "b", drafts=True)
