@@ -22,6 +22,9 @@ from .session import TorchSession
 #: Operators whose results differ from run to run, or would from PyTorch's with the same seed
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
+#: Sessions of a graph for different numbers, each of which takes longer to make than PyTorch takes for many calls
+_SESSIONS_OF_NUMBERS = 32
+
 
 @record
 class _Prepared:
@@ -29,14 +32,17 @@ class _Prepared:
 
     weights: tuple[weakref.ref[torch.Tensor], ...]
     versions: tuple[int, ...]
+    numbers: tuple[float, ...]
     inputs: GraphInputs
     written: tuple[int, ...]  #: of the inputs of a call, those that the graph writes to
     exported: ExportedModule
     session: TorchSession
 
     def is_for(self, args: Sequence[Any]) -> bool:
-        """Return whether the weights among the arguments are those of the session."""
-        return all(weight() is args[at] for at, weight in zip(self.inputs.weights, self.weights))
+        """Return whether the weights and numbers among the arguments are those of the session."""
+        return all(weight() is args[at] for at, weight in zip(self.inputs.weights, self.weights)) and all(
+            number == float(args[at]) for at, number in zip(self.inputs.numbers, self.numbers)
+        )
 
     def is_current(self) -> bool:
         """Return whether all weights exist still, unchanged."""
@@ -126,9 +132,12 @@ class CompiledGraph:
                 self._prepared.remove(each)
                 each.session.close()
             inputs, written, exported = _export(graph, args)
+            if inputs.numbers and len(self._prepared) >= _SESSIONS_OF_NUMBERS:
+                raise UnsupportedError("a number that is part of the graph differs from call to call")
             prepared = _Prepared(
                 tuple(weakref.ref(args[at]) for at in inputs.weights),
                 tuple(_version(args[at]) for at in inputs.weights),
+                tuple(float(args[at]) for at in inputs.numbers),
                 inputs,
                 written,
                 exported,

@@ -113,6 +113,29 @@ def test_dynamic_graphs_have_the_sizes_that_may_differ(compiled, graphs):
     assert features == (8, 8) and {isinstance(each, str) for each in rows} == {True, False}
 
 
+class Scaled(torch.nn.Module):
+    """A norm and a factor: floats that PyTorch passes as tensors to a dynamic graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.factor = 0.5
+
+    def forward(self, x):
+        return self.norm(x) * self.factor
+
+
+def test_floats_of_dynamic_graphs_are_compiled_in(compiled, graphs):
+    module, eager = compiled(Scaled(), dynamic=True)
+    with torch.no_grad():
+        for size, factor in ((4, 0.5), (9, 0.5), (4, 2.5), (9, 0.5)):
+            module.factor = eager.factor = factor
+            x = torch.randn(size, 8)
+            torch.testing.assert_close(module(x), eager(x))
+    assert {graph.refusal for graph in graphs()} == {""}
+    assert sum(len(graph.sessions) for graph in graphs()) == 2, "one for each factor"
+
+
 def test_buffers_that_are_written_are_written_back(compiled, graphs):
     module, eager = compiled(Caching())
     with torch.no_grad():
