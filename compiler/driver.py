@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..runtime.plan.plan import Plan
+from ..runtime.plan.plan import Kernel, Plan
 from .binding.shape_binding import BoundShapes, specialise
-from .compilation import Compilation
+from .compilation import Compilation, KernelSink
 from .frontend.model import ImportedModel
 from .gc_pause import paused_collection
 from .passes.lowering import CompilationUnit, Lowering
-from .passes.pipeline import FIRST_CHOICE, PIPELINE
+from .passes.pipeline import PIPELINE
 
 
 def model_unit(model: ImportedModel, bound: BoundShapes) -> CompilationUnit:
@@ -32,34 +32,63 @@ def compile_unit(unit: CompilationUnit, compilation: Compilation, *, until: str 
     return lowering
 
 
+class EarlyKernels:
+    """A sink of kernels whose taker may not be there yet: until ``is_open`` returns True they wait."""
+
+    def __init__(self, sink: KernelSink | None, is_open: Callable[[], bool]) -> None:
+        self._sink = sink
+        self._is_open = is_open
+        self._waiting: list[Kernel] = []
+
+    def __call__(self, kernel: Kernel) -> None:
+        self._waiting.append(kernel)
+        if self._is_open():
+            self._send()
+
+    def open(self, sink: KernelSink | None) -> None:
+        """Give ``sink`` all kernels that wait, and from now on those to come."""
+        self._sink = sink
+        self._is_open = lambda: True
+        self._send()
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if self._sink is not None:
+            for kernel in waiting:
+                self._sink(kernel)
+
+
 @dataclass
 class BegunUnit:
-    """A unit of which some passes have run."""
+    """A unit of which some passes have run, in the context ``compilation``, which gives its kernels to ``kernels``."""
 
     lowering: Lowering
     compilation: Compilation
+    kernels: EarlyKernels
     start: str  #: the first pass that has not
 
 
 def begin_unit(unit: CompilationUnit, compilation: Compilation, is_enough: Callable[[], bool]) -> BegunUnit:
-    """Run the first passes of :data:`PIPELINE`, up to those that choose kernels, until ``is_enough`` says so.
+    """Run passes of :data:`PIPELINE` until ``is_enough`` says so; at least the last one is left.
 
-    Raises what :func:`compile_unit` does.
+    Kernels wait for the driver until then.  Raises what :func:`compile_unit` does.
     """
-    begun = BegunUnit(Lowering(unit), compilation, PIPELINE.names[0])
+    kernels = EarlyKernels(compilation.on_kernel, is_enough)
+    begun = BegunUnit(Lowering(unit), replace(compilation, on_kernel=kernels), kernels, PIPELINE.names[0])
     with paused_collection():
         for name, following in itertools.pairwise(PIPELINE.names):
-            if name == FIRST_CHOICE or is_enough():
+            if is_enough():
                 break
-            PIPELINE.run(begun.lowering, compilation, start=name, until=name)
+            PIPELINE.run(begun.lowering, begun.compilation, start=name, until=name)
             begun.start = following
     return begun
 
 
-def finish_unit(begun: BegunUnit, compilation: Compilation) -> Lowering:
-    """Run the other passes, in a context with the choices of the first ones; see :func:`compile_unit`."""
+def finish_unit(begun: BegunUnit, on_kernel: KernelSink | None) -> Lowering:
+    """Run the other passes, and give ``on_kernel`` the kernels that wait; see :func:`compile_unit`."""
+    begun.kernels.open(on_kernel)
     with paused_collection():
-        PIPELINE.run(begun.lowering, compilation, start=begun.start)
+        PIPELINE.run(begun.lowering, begun.compilation, start=begun.start)
     return begun.lowering
 
 

@@ -305,5 +305,3 @@ PIPELINE = PassManager(
 LAST_REWRITE = "common-subexpressions-again"
 #: The pass after which the groups, their layouts and their types are those of the plan
 LOWERED = "storage"
-#: The pass that chooses kernels
-FIRST_CHOICE = "kernels"

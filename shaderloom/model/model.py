@@ -177,12 +177,18 @@ class Model:
                 compiled = self._compile(key, shapes, self.compilation(profile))
         return compiled
 
-    def begin(self, wait_for_profile: Callable[[], DeviceProfile | None], is_enough: Callable[[], bool]) -> None:
+    def begin(
+        self,
+        wait_for_profile: Callable[[], DeviceProfile | None],
+        is_enough: Callable[[], bool],
+        on_kernel: Callable[[Kernel], None] | None = None,
+    ) -> None:
         """Run the first passes for the declared shapes, until ``is_enough`` says so; :meth:`compile` runs the others.
 
         For a session that waits for its device, and only if the model had to be read: the plan of any other is on the
-        disk.  ``wait_for_profile`` returns the profile of that device; None if there is nothing more to wait for.  What
-        is refused is refused again by :meth:`compile`.
+        disk.  ``wait_for_profile`` returns the profile of that device; None if there is nothing more to wait for.  Once
+        ``is_enough`` says so ``on_kernel`` is called as by :meth:`compile`, which is left the kernels before that.
+        What is refused is refused again by :meth:`compile`.
         """
         shapes = None if self._imported is None else self.default_shapes()
         profile = None if shapes is None else wait_for_profile()
@@ -193,7 +199,8 @@ class Model:
 
         with suppress(ShaderloomError, Undecidable):
             key = self.key(shapes)
-            self._begun = key, begin_unit(self.unit(shapes, key), self.compilation(profile), is_enough)
+            compilation = replace(self.compilation(profile), on_kernel=on_kernel)
+            self._begun = key, begin_unit(self.unit(shapes, key), compilation, is_enough)
 
     def _take_begun(self, key: ShapeKey, compilation: Compilation) -> BegunUnit | None:
         """Return what :meth:`begin` has begun, once, if it is of this key and would come out the same."""
@@ -345,7 +352,9 @@ class Model:
         unit = unit_of() if begun is None else begun.lowering.unit
         self.progress(what, 0, 0)
         try:
-            return (compile_unit(unit, compilation) if begun is None else finish_unit(begun, compilation)).plan
+            if begun is not None:
+                return finish_unit(begun, compilation.on_kernel).plan
+            return compile_unit(unit, compilation).plan
         except Undecidable as error:
             raise ShapeError(f"a choice of the compiler does not hold for all sizes: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from ..batching.batched_session import BatchedSession
     from ..batching.session_rows import SessionRows
     from ..cache import DiskCache
+    from ..model.model import Model
     from ..model.self_tuning import Tune
     from ..runtime.memory.data_loader import DataLoader
 
@@ -150,10 +152,9 @@ class InferenceSession(OrtSession):
                     keep_refused=any(name == "cpu" for name, _ in wanted),
                     tune=_tuning(settings.tuning_seconds()),
                 )
-                source.begin(opening.wait_for_profile, lambda: opening.is_there)
-                opened = opening.result()
+                make = partial(WgpuEngine, source, plans=plans, checked=bounds_checks, use_native=use_native)
+                self._engine = _begin(source, opening, make)
                 self._warns_of_software = opening.is_unasked_software
-            self._engine = WgpuEngine(source, opened, plans=plans, checked=bounds_checks, use_native=use_native)
 
         def make_cpu(chosen: Mapping[str, Any]) -> None:
             if external_data_loader is not None:
@@ -465,6 +466,19 @@ class InferenceSession(OrtSession):
         if self._closed:
             raise ClosedError("the session is closed")
         return check_feeds(self._header, input_feed, host=self._cpu is not None)
+
+
+def _begin(source: Model, opening: OpeningDevice, make: Callable[[Device], WgpuEngine]) -> WgpuEngine:
+    """Compile the model as far as that goes while its device is opened; return the engine of both."""
+
+    @cache
+    def engine() -> WgpuEngine:
+        return make(opening.result())
+
+    source.begin(
+        opening.wait_for_profile, lambda: opening.is_there, lambda kernel: engine().resources.add_kernel(kernel)
+    )
+    return engine()
 
 
 def _compiler_options(

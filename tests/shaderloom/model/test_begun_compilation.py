@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import shaderloom
-from shaderloom.compiler.passes.pipeline import FIRST_CHOICE, PIPELINE
+from shaderloom.compiler.passes.pipeline import PIPELINE
 from shaderloom.model.model import Model
 from shaderloom.runtime.device import device as device_module
 from shaderloom.runtime.device import opening
@@ -43,17 +43,51 @@ def compiled(model: Model, profile: DeviceProfile = GPU) -> Any:
     return model.compile(model.key(shapes), shapes, profile).plan.to_json()
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5, 12, 1000])
+def model_passes(model: Model) -> list[str]:
+    """Return the names of the passes that have run for ``model``, which grows."""
+    passes: list[str] = []
+    compilation = model.compilation
+
+    def observed(*arguments: Any, **options: Any) -> Any:
+        return replace(compilation(*arguments, **options), observer=lambda report, _: passes.append(report.name))
+
+    model.compilation = observed  # type: ignore[method-assign]
+    return passes
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 12, PIPELINE.names.index("shaders"), 1000])
 def test_the_plan_is_that_of_a_whole_compilation(count: int) -> None:
     expected = compiled(Model(convolution(), cache=False, dynamic="auto"))
     model = Model(convolution(), cache=False, dynamic="auto")
-    turns = itertools.count()
-    model.begin(lambda: GPU, lambda: next(turns) >= count)
+    passes = model_passes(model)
+    model.begin(lambda: GPU, lambda: len(passes) >= count)
     assert model._begun is not None
-    assert model._begun[1].start == PIPELINE.names[min(count, PIPELINE.names.index(FIRST_CHOICE))]
+    assert model._begun[1].start == PIPELINE.names[min(count, len(PIPELINE.names) - 1)]
     assert compiled(model) == expected
     assert model._begun is None
     assert compiled(model) == expected, "and again, from the start"
+
+
+def kernels_of(count: int) -> tuple[list[str], list[str], list[str]]:
+    """Return the kernels given to a driver that is there at the question ``count``: while begun, later, and all."""
+    model = Model(convolution(), cache=False, dynamic="auto")
+    turns = itertools.count()
+    early: list[str] = []
+    later: list[str] = []
+    model.begin(lambda: GPU, lambda: next(turns) >= count, lambda kernel: early.append(kernel.key))
+    shapes = model.default_shapes()
+    assert shapes is not None
+    plan = model.compile(model.key(shapes), shapes, GPU, lambda kernel: later.append(kernel.key)).plan
+    return early, later, [kernel.key for kernel in plan.kernels]
+
+
+def test_each_kernel_goes_once_to_a_driver_that_is_there() -> None:
+    lengths = set()
+    for count in range(PIPELINE.names.index("kernels"), len(PIPELINE.names) + 4):  # asked by each pass and each kernel
+        early, later, kernels = kernels_of(count)
+        assert sorted(early + later) == sorted(kernels)
+        lengths.add(len(early))
+    assert lengths == {0, 1, 3}, "a transform of weights, or all three"
 
 
 def test_what_is_begun_for_another_device_or_with_other_options_is_dropped() -> None:
