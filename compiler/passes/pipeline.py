@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...runtime.plan.dtypes import FLOAT16, FLOAT32
-from ...runtime.plan.facts import PrecisionFacts
+from ...runtime.plan.facts import PlanFacts, PrecisionFacts
+from ...runtime.plan.notes import PlanNotes
 from ..compilation import Compilation
 from ..fusion import fuse
 from ..ir.graph import Graph
@@ -195,26 +196,21 @@ def _shaders(lowering: Lowering, _: Compilation) -> int:
 
 def _plan(lowering: Lowering, compilation: Compilation) -> int:
     """Put calls, weights, ports and notes together."""
-    plan = lowering.planner.assemble()
     storage, decisions = lowering.storage, compilation.choices.decisions.values()
-    lowering.plan = replace(
-        plan,
-        facts=replace(
-            plan.facts,
-            nodes=node_placements(lowering.unit.nodes, lowering.fusion),
-            decisions=tuple(decision.facts() for decision in decisions),
-            precision=_precision_facts(lowering),
-            declares_halves=lowering.declares_halves,
-            tiled=_tiled(lowering, compilation),
-        ),
-        notes=replace(
-            plan.notes,
-            not_fused=fusion_refusals(lowering.fusion),
-            alternatives={item.key: item.alternatives() for item in decisions if len(item.candidates) > 1},
-            precision=None if storage is None else storage.notes,
-            widened=lowering.wide.widened,
-        ),
+    facts = PlanFacts(
+        nodes=node_placements(lowering.unit.nodes, lowering.fusion),
+        decisions=tuple(decision.facts() for decision in decisions),
+        precision=_precision_facts(lowering),
+        declares_halves=lowering.declares_halves,
+        tiled=_tiled(lowering, compilation),
     )
+    notes = PlanNotes(
+        not_fused=fusion_refusals(lowering.fusion),
+        alternatives={item.key: item.alternatives() for item in decisions if len(item.candidates) > 1},
+        precision=None if storage is None else storage.notes,
+        widened=lowering.wide.widened,
+    )
+    plan = lowering.plan = lowering.planner.assemble(facts, notes)
     return len(plan.calls)
 
 

@@ -99,8 +99,9 @@ class Planner:
         """Write the shader of every group, of equal specs once; return the number of shaders."""
         return self._kernels.render()
 
-    def assemble(self) -> Plan:
-        """Put the plan together: calls with their ranges, weights, ports, and the facts and notes of calls.
+    def assemble(self, facts: PlanFacts, notes: PlanNotes) -> Plan:
+        """Put the plan together: calls with their ranges, weights, ports, and ``facts`` and ``notes`` with those of
+        calls.
 
         Raises :class:`DeviceLimitError` for an input, an output or a weight that the device cannot bind.
         """
@@ -110,7 +111,7 @@ class Planner:
             self._buffers.check_bindings(kernel, self._target)
             recorder.add(group, kernel.built, kernel.overwrites)
         outputs = output_ports(self._graph, self._outputs, self._weights)
-        plan = Plan(
+        return Plan(
             key="",
             inputs=tuple(whole_ports(self._graph.windows, [(each, each.name) for each in self._graph.inputs])),
             outputs=tuple(outputs.ports),
@@ -124,10 +125,9 @@ class Planner:
             constants=tuple(outputs.constants),
             aliases=tuple(outputs.aliases),
             states=tuple(self._states()),
-            facts=PlanFacts(tuple(recorder.tensors), tuple(recorder.calls)),
-            notes=PlanNotes(tuple(recorder.notes), self._memory_notes()),
+            facts=replace(facts, tensors=tuple(recorder.tensors), calls=tuple(recorder.calls)),
+            notes=replace(notes, calls=tuple(recorder.notes), memory=self._memory_notes()),
         )
-        return replace(plan, key=plan.content_digest())
 
     def _states(self) -> list[OutputState]:
         """Return the outputs that begin as inputs."""

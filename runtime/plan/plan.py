@@ -223,9 +223,28 @@ def uniform_values(symbols: Sequence[Symbol], sizes: Mapping[str, int]) -> list[
     return [sizes[symbol.name] // symbol.step for symbol in symbols]
 
 
+class _Key:
+    """The key that a plan was given; for "" the digest of its contents, which is made when it is first asked for."""
+
+    def __get__(self, plan: Plan | None, _: type[Plan]) -> str:
+        if plan is None:
+            raise AttributeError("key")  # as if the class had none
+        values = vars(plan)
+        if not values["key"]:
+            values["key"] = plan.content_digest()
+        key: str = values["key"]
+        return key
+
+    def __set__(self, plan: Plan, key: str) -> None:
+        vars(plan)["key"] = key
+
+
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """A compiled model for one shape key."""
+    """A compiled model for one shape key.
+
+    The key of a plan that the compiler makes is :meth:`content_digest`: a first run need not wait for it.
+    """
 
     key: str
     inputs: tuple[Port, ...]
@@ -329,3 +348,6 @@ class Plan:
             f"{names[index]}:{tensors[index].dtype}[{shape_text(tensors[index].shape)}]" for index in facts.writes
         ]
         return f"{', '.join(results)} = ({', '.join(names[index] for index in facts.reads)})"
+
+
+Plan.key = _Key()  # type: ignore[assignment]  # behind dataclass, for which it would be a default

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import onnx
 
@@ -47,6 +50,16 @@ def test_a_plan_without_facts_prints_its_buffers():
         f"    1  {second}  map        2x1x1  arena:0, output:y  # double",
         "kernels 3, calls 2, arenas 1 (656 bytes), weights 1 (48 bytes, 1 transformed)",
     ]
+
+
+def test_the_key_is_the_digest_of_the_contents_once_it_is_asked_for():
+    plan = compiled()
+    assert vars(plan)["key"] == ""
+    assert len(plan.key) == 64
+    assert vars(plan)["key"] == plan.key == plan.content_digest() == compiled().to_json()["key"]
+    assert Plan.from_json(plan.to_json()) == plan == pickle.loads(pickle.dumps(compiled()))
+    assert replace(plan, arenas=(4,)).content_digest() != plan.key
+    assert two_call_plan().key == "two-call"
 
 
 def test_representations_hold_no_shader():
