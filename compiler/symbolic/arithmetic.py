@@ -70,7 +70,7 @@ def build(collected: dict[Monomial, int]) -> Dim:
         if joined is not None:
             return joined
     if any(atom.kind == "max" for monomial, _ in items for atom in monomial):
-        windows = join_clamps(dict(items))
+        windows = join_clamps(dict(items), of_atom)
         if windows is not None:
             return build(windows)
     if len(items) == 1 and not items[0][0]:

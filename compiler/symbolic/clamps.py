@@ -5,6 +5,8 @@ The part of ``x`` rows that lies between rows ``a`` and ``b`` has ``max(min(x, b
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .terms import Atom, Monomial, Polynomial, bounds, intern_atom, terms_of, text
 
 #: An index with the least and the greatest value that it is limited to; None for one without
@@ -19,8 +21,9 @@ def extremum_atom(kind: str, left: int | Polynomial, right: int | Polynomial) ->
     return intern_atom(kind, (first, second), None, low, high, f"{kind}({text(first)},{text(second)})")
 
 
-def join_clamps(collected: dict[Monomial, int]) -> dict[Monomial, int] | None:
-    """Return terms with neighbouring windows joined; None where there are none.
+def join_clamps(collected: dict[Monomial, int], of_atom: Callable[[Atom], Polynomial]) -> dict[Monomial, int] | None:
+    """Return terms with neighbouring windows joined, of indices that ``of_atom`` makes of atoms; None where there are
+    none.
 
     With ``clamp(x, a, b)`` for ``max(min(x, b), a)``, and ``a < b < c``, ``clamp(x, a, b) + clamp(x, b, c)`` is
     ``clamp(x, a, c) + b``, also scaled by a factor; so it is without ``a``, without ``c``, and without both.
@@ -37,7 +40,7 @@ def join_clamps(collected: dict[Monomial, int]) -> dict[Monomial, int] | None:
         if following is None or middle is None:
             continue
         joined = {key: value for key, value in collected.items() if key not in (monomial, following[0])}
-        for inner, coefficient in (*_terms((index, low, following[1])), ((), middle)):
+        for inner, coefficient in (*_terms((index, low, following[1]), of_atom), ((), middle)):
             key = tuple(sorted((*rest, *inner), key=lambda atom: atom.key))
             joined[key] = joined.get(key, 0) + factor * coefficient
         return joined
@@ -61,10 +64,10 @@ def _clamp(atom: Atom) -> Clamp | None:
     return inner[0], numbers[0], inner[2]
 
 
-def _terms(limited: Clamp) -> tuple[tuple[Monomial, int], ...]:
+def _terms(limited: Clamp, of_atom: Callable[[Atom], Polynomial]) -> tuple[tuple[Monomial, int], ...]:
     """Return the terms of a clamped index."""
     value, low, high = limited
     for kind, limit in (("min", high), ("max", low)):
         if limit is not None:
-            value = Polynomial((((extremum_atom(kind, value, limit),), 1),))
+            value = of_atom(extremum_atom(kind, value, limit))
     return terms_of(value)

@@ -190,12 +190,17 @@ def _extremum(kind: str, left: Dim, right: Dim) -> Dim:
 
 
 def between(start: int, stop: int, size: Dim) -> Dim:
-    """Return how many of the rows from ``start`` up to ``stop`` there are where there are ``size`` in all."""
+    """Return how many of the rows from ``start`` up to ``stop`` there are where there are ``size`` in all.
+
+    Rows of ``size`` and a number are written as rows of ``size`` are, so that both add up.
+    """
     unit = math.gcd(start, stop, content(size))
     if not unit:
         return 0
-    first, last, rows = start // unit, stop // unit, floordiv(size, unit)
-    return multiply(add(maximum(minimum(rows, last), first), -first), unit)
+    rows = floordiv(size, unit)
+    fixed = dict(terms_of(rows)).get((), 0)
+    first, last = start // unit - fixed, stop // unit - fixed
+    return multiply(add(maximum(minimum(add(rows, -fixed), last), first), -first), unit)
 
 
 #: A comparison, ``equal`` or ``less``, and its sides

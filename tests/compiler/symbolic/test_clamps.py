@@ -40,6 +40,22 @@ def test_windows_of_fixed_sizes_are_numbers():
     assert [ix.between(start, start + 64, 150) for start in (0, 64, 128, 192)] == [64, 64, 22, 0]
 
 
+def test_windows_of_more_rows_are_those_of_the_rows():
+    """Rows of a size behind 9 others: each window has what both have there."""
+    size = dimension("n", 0, 400)
+    total = ix.add(size, 9)
+    for start, stop in ((0, 64), (64, 128), (5, 9), (8, 72), (400, 409)):
+        fixed = ix.between(start, stop, 9)
+        behind = ix.between(max(start - 9, 0), stop - 9, size) if stop > 9 else 0
+        assert ix.add(fixed, behind) == ix.between(start, stop, total)
+
+
+def test_joined_windows_have_arithmetic():
+    first, second, third = (ix.between(start, start + 64, dimension("n", 0, 400)) for start in (64, 128, 192))
+    (atom,) = (atom for monomial, _ in ix.terms_of(ix.add(ix.add(first, second), third)) for atom in monomial)
+    assert all(isinstance(argument, int | ix.Index) for argument in atom.args)
+
+
 def test_other_clamps_stay_apart():
     size, other = dimension("n", 0, 400), dimension("m", 0, 400)
     first, second = ix.between(0, 64, size), ix.between(64, 128, size)
