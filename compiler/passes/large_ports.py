@@ -111,13 +111,8 @@ def _divide_input(graph: Graph, value: Value, most: int) -> None:
 
 
 def may_be_windows(graph: Graph, value: Value, target: Target, whole: Collection[str]) -> bool:
-    """Return whether a value is a large output of the graph that several may replace; it is none of ``whole``.
-
-    One of open size that is read in the graph, too, stays whole: its readers would read several.
-    """
+    """Return whether a value is a large output of the graph that several may replace; it is none of ``whole``."""
     if graph.outputs.count(value) != 1 or graph.output_names[graph.outputs.index(value)] in whole:
-        return False
-    if not is_fixed(value) and value.uses:
         return False
     return _is_divisible(value, output_dtype(graph, value), target)
 

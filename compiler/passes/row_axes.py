@@ -25,12 +25,14 @@ from .patterns import view
 class RowAxis:
     """The axis of an operand along which ``scale`` elements belong to each row of a result.
 
-    With ``blocks`` rows may begin within an element, whose block they share.
+    With ``blocks`` rows may begin within an element, whose block they share.  ``offset`` is the row of the result that
+    is the operand's first; None where a run decides.
     """
 
     axis: int
     scale: Fraction = Fraction(1)
     blocks: bool = False
+    offset: int | None = 0
 
 
 RowAxes = dict[Value, RowAxis]
@@ -46,6 +48,28 @@ def operand_rows(node: Node, axis: int) -> RowAxes | None:
         return _elementwise(node, axis)
     rule = _RULES.get(operator_key(node))
     return None if rule is None else rule(node, axis)
+
+
+def is_join(node: Node, axis: int) -> bool:
+    """Return whether a node joins tensors along an axis of its result."""
+    return operator_key(node) == "Concat" and node.attributes.axis % node.output.rank == axis
+
+
+def rows_read(node: Node, axis: int) -> RowAxes | None:
+    """Return what :func:`operand_rows` does, or the row axes of tensors that are joined along ``axis``; None for one
+    that is joined twice.
+    """
+    if not is_join(node, axis):
+        return operand_rows(node, axis)
+    rows: RowAxes = {}
+    first: ix.Dim = 0
+    for position in range(len(node.inputs)):
+        operand = node.operand(position)
+        if operand in rows:
+            return None
+        rows[operand] = RowAxis(axis, offset=first if isinstance(first, int) else None)
+        first = ix.add(first, operand.shape[axis])
+    return rows
 
 
 def emit_rows(builder: GraphBuilder, node: Node, axis: int, size: ix.Dim, inputs: Sequence[Value | None]) -> Value:
@@ -151,7 +175,7 @@ def _part(node: Node, axis: int) -> RowAxes | None:
 
 
 def _joined(node: Node, axis: int) -> RowAxes | None:
-    if axis == node.attributes.axis % node.output.rank:
+    if is_join(node, axis):
         return None
     return {value: RowAxis(axis) for value in node.inputs if value is not None}
 

@@ -107,5 +107,22 @@ def staged_windows(*, taken: bool) -> Model:
     return onnx.parser.parse_model(STAGED_WINDOWS), feeds
 
 
+#: Inputs and outputs of declared sizes beyond 16 KiB: rows of two are joined, rows are selected, an output is read
+OPEN_WINDOWS = """
+<ir_version: 8, opset_import: ["" : 18]>
+open (float[n, 64] x, float[m, 64] z, int64[k] i)
+    => (float[l, 64] y, float[k, 64] s, float[n, 64] e, float[n] t) <int64[1] axis = {1}> {
+    e = Exp(x)  t = ReduceSum<keepdims = 0>(e, axis)  y = Concat<axis = 0>(x, z)  s = Gather(x, i)
+}
+"""
+#: The declared sizes of that model
+OPEN_SIZES = {"n": (1, 301), "m": (0, 150), "k": (1, 9)}
+
+
+def open_windows(n: int, m: int) -> Model:
+    """That model, and feeds of ``n`` and ``m`` rows."""
+    return onnx.parser.parse_model(OPEN_WINDOWS), {"x": floats(n, 64), "z": floats(m, 64), "i": indices(n, 6)}
+
+
 def limited(profile: DeviceProfile, limit: int, buffer: int | None = None) -> DeviceProfile:
     return replace(profile, limits={**profile.limits, BINDING: limit, "max-buffer-size": buffer or limit})

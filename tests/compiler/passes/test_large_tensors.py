@@ -1,4 +1,8 @@
-"""Tensors beyond the limits of a device: what reads them in parts, and the numbers."""
+"""Tensors beyond the limits of a device: what reads them in parts, and the numbers.
+
+Covers: compiler/passes/large_tensors.py, compiler/passes/large_operands.py, compiler/passes/large_splits.py,
+compiler/passes/large_parts.py.
+"""
 
 from __future__ import annotations
 

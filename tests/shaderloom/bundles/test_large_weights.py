@@ -21,7 +21,18 @@ from shaderloom.runtime.plan.device_profile import WEB_LIMITS
 
 from ...support.command_line import run_command
 from ...support.comparison import reference, relative_error
-from ...support.large_weights import declared_windows, floats, made, node, packed, staged_windows, tied, windows
+from ...support.large_weights import (
+    OPEN_SIZES,
+    declared_windows,
+    floats,
+    made,
+    node,
+    open_windows,
+    packed,
+    staged_windows,
+    tied,
+    windows,
+)
 from ...support.patience import PATIENCE
 from ...support.programs import parse
 
@@ -78,6 +89,19 @@ def test_windows_of_declared_sizes(each_device, tmp_path, precision):
             (expected,) = reference(model, fed)
             assert found.shape == expected.shape
             assert not rows or relative_error(found, expected) <= (2e-5 if precision == "float32" else 2e-3)
+
+
+def test_windows_are_joined_and_selected_from(each_device, tmp_path):
+    model, feeds = open_windows(301, 150)
+    limits = {**LIMITS, "maxBufferSize": 1 << 17}
+    manifest = compile_bundle(model, tmp_path / "b", dynamic=OPEN_SIZES, limits=limits)
+    assert manifest.limits["max-storage-buffer-binding-size"] <= LIMIT
+    with shaderloom.load_bundle(tmp_path / "b", device=each_device) as session:
+        for n, m in ((301, 150), (64, 65), (65, 0), (1, 150), (200, 63)):
+            _, feeds = open_windows(n, m)
+            for found, expected in zip(session.run(None, feeds), reference(model, feeds), strict=True):
+                assert found.shape == expected.shape
+                assert relative_error(found, expected) <= 2e-5
 
 
 @pytest.mark.slow
