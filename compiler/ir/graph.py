@@ -13,7 +13,7 @@ Invariants (checked by :func:`verify`):
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -184,6 +184,8 @@ class Graph:
     constants: list[Value] = field(default_factory=list)
     #: by their names the inputs and outputs that are parts of those of the model (:mod:`..passes.large_ports`)
     windows: dict[str, PortWindow] = field(default_factory=dict)
+    #: names of constants by whose transpose products of other stages may multiply (:mod:`..passes.tied_weights`)
+    transposed: Set[str] = frozenset()
     _next_id: int = 0
 
     def whole_name(self, name: str) -> str:

@@ -112,6 +112,8 @@ class Parts:
             source = value.constant.part(start * ix.number(ix.product(shape[axis + 1 :])), sizes)
             part = self._graph.add_constant(f"{value.name}[{start}:{stop}]", value.dtype, sizes, source)
             part.storage = value.storage
+            if value.name in self._graph.transposed:
+                self._graph.transposed |= {part.name}
             return part
         node = value.producer
         if node is not None and (self._is_joined(value, axis) or self.rows_above(value, axis) is not None):

@@ -1,7 +1,9 @@
 """Constants that a product reads in an order of its own and of which other kernels select rows: tied embeddings.
 
 The copy in the product's order serves both, and the constant itself is no weight of the plan then.  A selection finds
-its elements wherever they are, and reads few; the product reads all of them, so the order is its.
+its elements wherever they are, and reads few; the product reads all of them, so the order is its.  Where products of
+other stages of a program multiply by the transpose of a matrix, a stage makes the copy for its selections alone: equal
+weights of all stages are one.
 """
 
 from __future__ import annotations
@@ -11,11 +13,13 @@ from collections.abc import Iterator, Set
 from ..fusion import constant_values
 from ..fusion.dequant_fusion import narrow_values
 from ..ir.graph import Graph, Node, Value
+from ..kernels.products.gemm import constant_layout
 from ..ops.onnx.indexing import gather_axis
 from ..ops.onnx.views import permutation
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import operator_key
 from .dead_code import remove_dead_code
+from .weights import WeightForms
 
 
 def share_tied_weights(graph: Graph) -> int:
@@ -27,12 +31,12 @@ def share_tied_weights(graph: Graph) -> int:
     stored = constant - narrow - set(graph.outputs)
     count = 0
     for value in [each for each in graph.values() if each in stored]:
-        copy = next(_copies(value, tuple(range(value.rank)), constant, narrow), None)
-        if copy is None:
+        moved, order = next(_copies(value, tuple(range(value.rank)), constant, narrow), (None, (1, 0)))
+        if moved is None and not (value.is_constant and value.rank == 2 and value.name in graph.transposed):
             continue
-        moved, order = copy
         readers = [(node, at) for node, at in value.uses if not _is_move(node, constant)]
         if readers and all(at == 0 and _may_read(node, order, constant, narrow) for node, at in readers):
+            moved = _factor(graph, value) if moved is None else moved
             for node, at in readers:
                 if node.output in constant:
                     graph.set_input(node, at, moved)
@@ -62,6 +66,12 @@ def _copies(
 def _is_move(node: Node, constant: Set[Value]) -> bool:
     """Return whether a node moves all elements of a constant, and changes none."""
     return operator_key(node) in ("Transpose", "loom.Relayout") and node.output in constant
+
+
+def _factor(graph: Graph, value: Value) -> Value:
+    """Return the transpose of a matrix in the layout in which a product of another stage reads it."""
+    transposed = GraphBuilder(graph, value.user.origins).op("Transpose", value, perm=(1, 0))
+    return WeightForms(graph, set()).with_layout(transposed, constant_layout(2))
 
 
 def _may_read(node: Node, order: tuple[int, ...], constant: Set[Value], narrow: Set[Value]) -> bool:

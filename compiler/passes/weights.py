@@ -33,7 +33,7 @@ def relayout_weights(graph: Graph) -> int:
     """Insert ``loom.Relayout`` before constant operands, once for each value and layout; return the count."""
     changed = 0
     constant = constant_values(graph)
-    weights = _Weights(graph, narrow_values(graph, constant))
+    weights = WeightForms(graph, narrow_values(graph, constant))
     for node in list(graph.nodes):
         family = family_of(node)
         if family is None:
@@ -49,7 +49,7 @@ def relayout_weights(graph: Graph) -> int:
     return changed
 
 
-class _Weights:
+class WeightForms:
     """Constant values in other layouts, each made once."""
 
     def __init__(self, graph: Graph, narrow: set[Value]) -> None:

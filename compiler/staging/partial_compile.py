@@ -17,7 +17,7 @@ Values are identified by the qualified names of :mod:`.program_graph`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -113,9 +113,9 @@ class StagingContext:
     """What all stages of a program share.
 
     ``parts`` keeps what nodes were split into: they are the same nodes then whenever that happens.  With
-    ``is_ahead`` nodes are split of which a run alone knows what decides sizes, and not sizes themselves: floats, steps,
-    shapes with -1.  ``sizes`` stand for parts of
-    sizes that they equal where the nodes run.
+    ``is_ahead`` nodes are split of which a run alone knows what decides sizes, and not sizes themselves: floats,
+    steps, shapes with -1.  ``sizes`` stand for parts of sizes that they equal where the nodes run.  ``transposed``
+    are constants that a product of some stage may multiply by the transpose of.
     """
 
     constants: Mapping[str, TensorSource]
@@ -124,6 +124,7 @@ class StagingContext:
     parts: Parts = field(default_factory=dict)
     is_ahead: bool = False
     sizes: Mapping[ix.Atom, ix.Dim] = field(default_factory=dict)
+    transposed: Set[str] = frozenset()
 
 
 def advance(
@@ -154,7 +155,7 @@ class _Advancing:
         self.parts = context.parts
         self.is_ahead = context.is_ahead
         self.sizes = context.sizes
-        self.result = Advance(Graph(name), inputs)
+        self.result = Advance(Graph(name, transposed=context.transposed), inputs)
         self.constants = context.constants
         self.builder = GraphBuilder(self.result.graph, limits=context.limits)
         self.specialiser = Specialiser(self.builder)

@@ -6,7 +6,8 @@ the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,30 @@ from ..ir.constants import InlineSource, TensorSource
 from ..ops.registry import registry
 
 
+def transposed_operands(nodes: Iterable[onnx.NodeProto], outer: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+    """Return the names of what products of these nodes, and of graphs within them, multiply by the transpose of.
+
+    ``outer`` has the operands of transpositions around them, by the names of the results.
+    """
+    operands = dict(outer)
+    found: set[str] = set()
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                found |= transposed_operands(graph.node, operands)
+            if node.op_type == "Gemm" and attribute.name == "transB" and attribute.i:
+                found.add(node.input[1])
+        if node.op_type == "Transpose":
+            operands[node.output[0]] = node.input[0]
+        elif node.op_type == "MatMul" and node.input[1] in operands:
+            found.add(operands[node.input[1]])
+    return found
+
+
+def _transposed_constants(graph: ImportedGraph) -> Set[str]:
+    return transposed_operands(node.proto for node in graph.nodes if node.proto is not None) & graph.constants.keys()
+
+
 class ProgramScope:
     """The names of one graph in a program.  ``prefix`` makes them unique."""
 
@@ -29,6 +54,8 @@ class ProgramScope:
         self.prefix = prefix
         self.constants: dict[str, TensorSource] = {} if outer is None else outer.constants
         self.foreign: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {} if outer is None else outer.foreign
+        #: constants of the main graph by whose transpose a product of some stage may multiply
+        self.transposed: Set[str] = _transposed_constants(graph) if outer is None else outer.transposed
         self._own = {
             *(port.name for port in graph.inputs),
             *graph.constants,

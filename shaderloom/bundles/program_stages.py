@@ -76,7 +76,10 @@ class ProgramStages:
         inputs = {name: values[name] for name in state.live if name in values}
         program = self._program
         sizes = (decided or self._decided_sizes).sizes
-        context = StagingContext(program.scope.constants, program.limits, program.open_branch, self._parts, True, sizes)
+        scope = program.scope
+        context = StagingContext(
+            scope.constants, program.limits, program.open_branch, self._parts, True, sizes, scope.transposed
+        )
         return advance(state.block.name, state.pending, {**inputs, **(further or {})}, context, refused, waiting)
 
     def _stored(self, block: Block, values: Values, names: Mapping[str, str]) -> tuple[list[Step], Values]:

@@ -41,6 +41,11 @@ def product_of(context: GroupContext) -> Product:
     return Product(ix.product(list(batch_shape)), result.shape[-2], result.shape[-1], left.shape[-1], output, terms)
 
 
+def constant_layout(rank: int) -> Layout:
+    """Return the layout of a constant operand: rows of whole vectors."""
+    return Layout(tuple(range(rank)), ((rank - 1, 4),))
+
+
 class Gemm(ProductFamily):
     """``loom.MatMul``."""
 
@@ -58,9 +63,8 @@ class Gemm(ProductFamily):
         """Return the padded layouts of constant operands: of B whole vectors of columns, of A rows of whole vectors."""
         layouts = {}
         for position in (0, 1):
-            rank = node.operand(position).rank
             if isinstance(node.operand(position).shape[-1], int):
-                layouts[position] = Layout(tuple(range(rank)), ((rank - 1, 4),))
+                layouts[position] = constant_layout(node.operand(position).rank)
         return layouts
 
     def preferred_axes(self, region: Region) -> list[tuple[Value, int]]:

@@ -118,7 +118,13 @@ class ProgramBuilder:
         refused: Mapping[PendingNode, ShaderloomError],
         waiting: Collection[PendingNode],
     ) -> Advance:
-        context = StagingContext(self._scope.constants, self._context.limits, self._context.open_branch, self._parts)
+        context = StagingContext(
+            self._scope.constants,
+            self._context.limits,
+            self._context.open_branch,
+            self._parts,
+            transposed=self._scope.transposed,
+        )
         return advance(state.block.name, state.pending, inputs, context, refused, waiting)
 
     def _host_step(self, *actions: HostAction) -> HostStep:

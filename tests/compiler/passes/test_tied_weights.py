@@ -1,6 +1,6 @@
 """A table that a product reads and from which rows are selected is one weight, in the order of the product.
 
-Covers: compiler/passes/tied_weights.
+Covers: compiler/passes/tied_weights, compiler/staging/program_graph.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
+import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 
 from ...support.comparison import reference, relative_error
 from ...support.large_weights import Model, bytes_of, floats, indices, limited, made, node, tied
 from ...support.programs import parse
 from ...support.running import compile_for, run_plan
+from ...support.sessions import engine_of
 
 ROWS, SIZE = 1003, 38
 #: What the product reads: its columns are padded to whole vectors
@@ -120,6 +122,39 @@ def test_a_table_that_is_read_otherwise_keeps_its_order(device, nodes, outputs):
     assert len(plan.weights) == 2
     for found, expected in zip(run_plan(device, plan, model, feeds), reference(model, feeds), strict=True):
         assert relative_error(found, expected) <= 2e-5
+
+
+#: A table of which a stage selects rows, and by which stages multiply that follow what is computed of these
+STAGES = {
+    "products": "v = Transpose<perm = [1, 0]>(w)  r = MatMul(s, v)",
+    "Gemm": "r = Gemm<transB = 1>(s, w)",
+}
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 1 << 15])
+@pytest.mark.parametrize("name", STAGES)
+def test_stages_share_a_table(device, tmp_path, name: str, limit: int):
+    text = """g (int64[5] i, float limit) => (float[5, 1003] y) {
+        e = Gather(w, i)  t = Tanh(e)  most = ReduceMax<keepdims = 0>(t)  c = Greater(most, limit)
+        y = If (c) < then_branch = a () => (float[5, 1003] r) { s = Neg(t)  PRODUCT },
+                     else_branch = b () => (float[5, 1003] r) { s = Exp(t)  PRODUCT } > }"""
+    model = parse(text.replace("PRODUCT", STAGES[name]))
+    model.graph.initializer.append(onnx.numpy_helper.from_array(floats(ROWS, SIZE), "w"))
+    limits = {"maxStorageBufferBindingSize": limit, "maxBufferSize": limit}
+    manifest = compile_bundle(model, tmp_path / "b", shapes=[{"i": (5,), "limit": ()}], limits=limits)
+    assert len({stage.key for stage in manifest.programs[0].stages}) == 3
+    assert sum(part.length for parts in manifest.weights.values() for part in parts) == PADDED
+    with (
+        shaderloom.load_bundle(tmp_path / "b", device=device) as bundle,
+        shaderloom.InferenceSession(model.SerializeToString(), device=device, cache=False) as session,
+    ):
+        for bound in (-2, 2):
+            feeds = {"i": indices(ROWS, 5), "limit": np.array(bound, np.float32)}
+            (expected,) = reference(model, feeds)
+            for opened in (bundle, session):
+                (found,) = opened.run(None, feeds)
+                assert relative_error(found, expected) <= 2e-5
+        assert engine_of(session).resources.pool.bytes == PADDED
 
 
 def test_branches_share_a_table(tmp_path):
