@@ -182,7 +182,7 @@ class Graph:
     output_types: list[DType] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     constants: list[Value] = field(default_factory=list)
-    #: by their names the inputs and outputs that are parts of those of the model (:mod:`..passes.large_ports`)
+    #: by their names the inputs and outputs that are parts of those of the model (:mod:`..passes.large_tensors.ports`)
     windows: dict[str, PortWindow] = field(default_factory=dict)
     #: names of constants by whose transpose products of other stages may multiply (:mod:`..passes.tied_weights`)
     transposed: Set[str] = frozenset()

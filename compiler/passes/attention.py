@@ -28,7 +28,7 @@ from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning.attention_tiles import FEW_ROWS, AttentionProblem, attention_parts, attention_reason
-from .large_ports import exceeds, is_fixed
+from .large_tensors.ports import exceeds, is_fixed
 from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Keys of a cache for each query from which most of them are taken for spare capacity

@@ -36,8 +36,8 @@ from . import (
 from .common_subexpressions import eliminate_common_subexpressions
 from .dead_code import remove_dead_code
 from .expand import expand
-from .large_ports import output_dtype
-from .large_tensors import divide_large_tensors
+from .large_tensors.division import divide_large_tensors
+from .large_tensors.ports import output_dtype
 from .layout import assign_layouts
 from .lowering import Lowering
 from .manager import Pass, PassFunction, PassManager

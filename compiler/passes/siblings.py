@@ -36,7 +36,7 @@ from ..rewriting.rules import GraphFacts, operator_key
 from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
-from .large_ports import binding_bytes
+from .large_tensors.ports import binding_bytes
 from .patterns import produced_by, split_constant, static_numbers, varies_along, view
 
 #: What joins behind products besides a constant that is added

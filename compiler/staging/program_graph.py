@@ -27,18 +27,18 @@ def transposed_operands(nodes: Iterable[onnx.NodeProto], outer: Mapping[str, str
     ``outer`` has the operands of transpositions around them, by the names of the results.
     """
     operands = dict(outer)
-    found: set[str] = set()
+    multiplied: set[str] = set()
     for node in nodes:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                found |= transposed_operands(graph.node, operands)
+                multiplied |= transposed_operands(graph.node, operands)
             if node.op_type == "Gemm" and attribute.name == "transB" and attribute.i:
-                found.add(node.input[1])
+                multiplied.update(node.input[1:2])
         if node.op_type == "Transpose":
-            operands[node.output[0]] = node.input[0]
-        elif node.op_type == "MatMul" and node.input[1] in operands:
-            found.add(operands[node.input[1]])
-    return found
+            operands.update(zip(node.output[:1], node.input))
+        elif node.op_type == "MatMul":
+            multiplied.update(operands[name] for name in node.input[1:2] if name in operands)
+    return multiplied
 
 
 def _transposed_constants(graph: ImportedGraph) -> Set[str]:

@@ -1,6 +1,7 @@
 """Inputs and outputs beyond a binding: windows of them, and the numbers.
 
-Covers: compiler/passes/large_ports.py, compiler/passes/large_splits.py, compiler/passes/large_parts.py.
+Covers: compiler/passes/large_tensors/ports.py, compiler/passes/large_tensors/splits.py,
+compiler/passes/large_tensors/parts.py.
 """
 
 from __future__ import annotations

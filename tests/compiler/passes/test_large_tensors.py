@@ -1,7 +1,6 @@
 """Tensors beyond the limits of a device: what reads them in parts, and the numbers.
 
-Covers: compiler/passes/large_tensors.py, compiler/passes/large_operands.py, compiler/passes/large_splits.py,
-compiler/passes/large_parts.py.
+Covers: compiler/passes/large_tensors.
 """
 
 from __future__ import annotations

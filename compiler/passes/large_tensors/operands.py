@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..fusion import constant_values
-from ..fusion.dequant_fusion import narrow_values
-from ..ir.dataflow import operands, post_order, reachable
-from ..ir.graph import Graph, Value
-from ..ops.registry import registry
-from ..rewriting.rules import operator_key
-from ..target import Target
-from .large_ports import exceeds
+from ...fusion import constant_values
+from ...fusion.dequant_fusion import narrow_values
+from ...ir.dataflow import operands, post_order, reachable
+from ...ir.graph import Graph, Value
+from ...ops.registry import registry
+from ...rewriting.rules import operator_key
+from ...target import Target
+from .ports import exceeds
 
 
 class LargeOperands:

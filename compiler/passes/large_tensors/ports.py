@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from ...runtime.plan.dtypes import DType
-from ..ir.graph import Graph, PortWindow, Shape, Value
-from ..rewriting.builder import GraphBuilder
-from ..symbolic import polynomial as ix
-from ..target import Target
+from ....runtime.plan.dtypes import DType
+from ...ir.graph import Graph, PortWindow, Shape, Value
+from ...rewriting.builder import GraphBuilder
+from ...symbolic import polynomial as ix
+from ...target import Target
 
 
 def binding_bytes(value: Value) -> int:

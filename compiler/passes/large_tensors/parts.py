@@ -1,8 +1,8 @@
 """Parts of values: rows of them, computed from as few rows of what they depend on.
 
 Part of a constant is a constant, part of a large input a window of it, and part of a computed value is computed of
-parts of its operands, along row axes (:mod:`.row_axes`) up to a large tensor; other values are cut where they are read.
-Equal parts are one value.
+parts of its operands, along row axes (:mod:`..row_axes`) up to a large tensor; other values are cut where they are
+read.  Equal parts are one value.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from ..compilation import Compilation
-from ..ir.graph import Graph, Node, Value
-from ..ops.math.nodes import part as slice_of
-from ..rewriting.builder import GraphBuilder
-from ..symbolic import polynomial as ix
-from .large_operands import LargeOperands
-from .large_ports import input_window, is_fixed, may_be_read_in_windows, outermost, window_rows
-from .row_axes import RowAxes, emit_rows, is_join, operand_rows, rows_read
+from ...compilation import Compilation
+from ...ir.graph import Graph, Node, Value
+from ...ops.math.nodes import part as slice_of
+from ...rewriting.builder import GraphBuilder
+from ...symbolic import polynomial as ix
+from ..row_axes import RowAxes, emit_rows, is_join, operand_rows, rows_read
+from .operands import LargeOperands
+from .ports import input_window, is_fixed, may_be_read_in_windows, outermost, window_rows
 
 #: First row of a part, and the row behind its last, of as many rows as there may be.  A part has those rows between
 #: them that the size of the axis leaves, perhaps none.

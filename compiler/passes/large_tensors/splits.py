@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence, Set
 
-from ...runtime.plan.dtypes import FLOAT32, INT8, INT32, UINT8
-from ...runtime.plan.record import record
-from ..ir.dataflow import operands
-from ..ir.graph import Graph, Node, Value
-from ..ops.math.nodes import in_type
-from ..ops.registry import registry
-from ..rewriting.builder import GraphBuilder
-from ..rewriting.rules import operator_key
-from ..symbolic import polynomial as ix
-from .large_operands import LargeOperands
-from .large_parts import Parts, Span
-from .large_ports import exceeds, is_fixed, may_be_windows, outermost, output_dtype, replace_output, window_rows
-from .patterns import view
-from .row_axes import RowAxis, operand_rows, rows_read
+from ....runtime.plan.dtypes import FLOAT32, INT8, INT32, UINT8
+from ....runtime.plan.record import record
+from ...ir.dataflow import operands
+from ...ir.graph import Graph, Node, Value
+from ...ops.math.nodes import in_type
+from ...ops.registry import registry
+from ...rewriting.builder import GraphBuilder
+from ...rewriting.rules import operator_key
+from ...symbolic import polynomial as ix
+from ..patterns import view
+from ..row_axes import RowAxis, operand_rows, rows_read
+from .operands import LargeOperands
+from .parts import Parts, Span
+from .ports import exceeds, is_fixed, may_be_windows, outermost, output_dtype, replace_output, window_rows
 
 #: Rows of a part are a multiple of the first of these that the limit allows: whole vectors of a result's columns, and
 #: offsets that bindings may begin at
