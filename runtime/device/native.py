@@ -19,12 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import native_table, native_types
-from .late_structs import late_structs
 
 try:
-    with late_structs():
-        native_table.import_bindings()
-        from wgpu.backends.wgpu_native import GPUBindGroup, GPUShaderModule, _api, ffi, lib
+    native_table.import_bindings()
+    from wgpu.backends.wgpu_native import GPUBindGroup, GPUShaderModule, _api, ffi, lib
     from wgpu.backends.wgpu_native._api import libf
 
     _set_pipeline = lib.wgpuComputePassEncoderSetPipeline
