@@ -21,6 +21,8 @@ LAST_SHIFT = 16
 #: Tells the second hash of a token from the first
 SALT = 0xA511E9B3
 _MASK = 0xFFFFFFFF
+#: A lower temperature draws the most probable token as this does, whose inverse leaves logits finite in float32
+_COLDEST = 1e-20
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Sampling:
         lowest = -float(np.finfo(np.float32).max)
         numbers = [1, 0, 1, lowest, self.repetition_penalty]
         if self.temperature:
-            numbers[:4] = [1 / self.temperature, 1, self.top_p, math.log(self.min_p) if self.min_p else lowest]
+            inverse, least = 1 / max(self.temperature, _COLDEST), math.log(self.min_p) if self.min_p else lowest
+            numbers[:4] = [inverse, 1, self.top_p, least]
         return np.array(numbers, np.float32)
 
     def key(self, position: int) -> int:

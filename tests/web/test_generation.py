@@ -108,6 +108,7 @@ def test_draws_are_those_of_python(page: Page, bundle: Path, device: Any):
         {"temperature": 1.0, "seed": 5},
         {"temperature": 1.3, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "seed": 1 << 40},
         {"temperature": 0.7, "top_k": 100, "repetition_penalty": 1.4, "seed": 2},
+        {"temperature": 1e-300, "top_k": 100, "top_p": 0.9, "seed": 2},
         {"repetition_penalty": 1.8},
     ]
     names = {"top_k": "topK", "top_p": "topP", "min_p": "minP", "repetition_penalty": "repetitionPenalty"}

@@ -9,6 +9,8 @@ const LOWEST = -3.4028234663852886e38;
 const MIX = [[16, 0x7feb352d], [15, 0x846ca68b]];
 const LAST_SHIFT = 16;
 const SALT = 0xa511e9b3;
+/** A lower temperature draws the most probable token as this does, whose inverse leaves logits finite in float32. */
+const COLDEST = 1e-20;
 
 /** @type {[name: keyof GenerateOptions, low: number, high: number, isWhole: boolean][]} */
 const RANGES = [
@@ -34,7 +36,7 @@ export class Sampling {
     this.isGreedy = temperature === 0 && repetitionPenalty === 1;
     /** 1 / temperature, the factor of noise, topP, log(minP), and the penalty. */
     this.parameters = Float32Array.from(temperature
-      ? [1 / temperature, 1, topP, minP ? Math.log(minP) : LOWEST, repetitionPenalty]
+      ? [1 / Math.max(temperature, COLDEST), 1, topP, minP ? Math.log(minP) : LOWEST, repetitionPenalty]
       : [1, 0, 1, LOWEST, repetitionPenalty]);
   }
 

@@ -26,6 +26,8 @@ CASES: list[tuple[dict[str, Any], bool]] = [
     ({"temperature": 1.0, "min_p": 0.1, "repetition_penalty": 0.7}, True),
     ({"repetition_penalty": 1.3}, True),
     ({"repetition_penalty": 1.3, "top_p": 0.1, "top_k": 500}, True),
+    ({"temperature": 1e-40, "top_p": 0.9}, True),
+    ({"temperature": 5e-324, "min_p": 0.1, "repetition_penalty": 1.3}, True),
     ({"temperature": 9.0, "top_p": 0.99}, False),
     ({"temperature": 1.0, "top_k": 65}, False),
 ]
@@ -115,6 +117,14 @@ def test_tokens_are_drawn_with_their_probabilities():
         drawn = np.bincount([choose(logits, nothing, sampling, place) for place in range(count)], minlength=6) / count
         spread = np.sqrt(np.array(wanted) * (1 - np.array(wanted)) / count)
         assert (np.abs(drawn - wanted) <= 5 * spread).all(), parameters
+
+
+@pytest.mark.parametrize("temperature", [1e-10, 1e-40, 5e-324])
+def test_draws_of_low_temperatures_are_the_most_probable_tokens(temperature: float):
+    logits = (np.random.default_rng(3).standard_normal(300) * 1e3).astype(np.float32)
+    for seed in range(20):
+        sampling = Sampling(temperature=temperature, top_p=0.9, min_p=0.1, seed=seed)
+        assert choose(logits, np.zeros(300, bool), sampling, 0) == logits.argmax()
 
 
 def test_noise_is_uniform_and_differs_by_key():
