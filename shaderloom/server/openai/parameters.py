@@ -9,10 +9,10 @@ from typing import Any
 
 from ..errors import RequestError
 
-#: Fields that change nothing here, whatever they say
+#: Fields that change no answer, whatever they say
 _IGNORED = frozenset(
-    "user metadata store service_tier parallel_tool_calls prompt_cache_key safety_identifier tool_choice function_call "
-    "verbosity reasoning_effort prediction".split()
+    "user metadata store service_tier parallel_tool_calls prompt_cache_key prompt_cache_retention "
+    "safety_identifier".split()
 )
 #: Fields that may say what happens anyway
 _ONLY: Mapping[str, tuple[Any, ...]] = {
@@ -26,8 +26,13 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "logit_bias": ({},),
     "tools": ([],),
+    "tool_choice": ("none", "auto"),
     "functions": ([],),
+    "function_call": ("none", "auto"),
     "modalities": (["text"],),
+    "reasoning_effort": ("none",),
+    "verbosity": ("medium",),
+    "prediction": (),
 }
 _ROLES = ("system", "developer", "user", "assistant")
 #: Texts that end an answer, and their characters
@@ -52,9 +57,13 @@ class TextParameters:
 
 
 class Fields:
-    """The fields of a request.  Each is asked for once; :meth:`finish` refuses the rest.  Null is no value."""
+    """The fields of an object, which ``place`` names in errors.
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
+    Each is asked for once; :meth:`finish` refuses the rest.  Null is no value.
+    """
+
+    def __init__(self, body: Mapping[str, Any], place: str = "") -> None:
+        self._place = place and f"{place}."
         self._values = {name: value for name, value in body.items() if value is not None}
 
     def take(self, name: str, kind: type | tuple[type, ...], meaning: str, default: Any = None) -> Any:
@@ -62,8 +71,12 @@ class Fields:
         value = self._values.pop(name, default)
         is_right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         if value is not default and not is_right:
-            raise wrong(name, f"is {meaning}, not {shown(value)}")
+            raise self.wrong(name, f"is {meaning}, not {shown(value)}")
         return value
+
+    def wrong(self, name: str, problem: str, code: str = "invalid_value") -> RequestError:
+        """Return the error for a field."""
+        return wrong(self._place + name, problem, code)
 
     def number(self, name: str, low: float, high: float, default: float | None = None, *, whole: bool = False) -> Any:
         """Return a number in a range."""
@@ -71,7 +84,7 @@ class Fields:
         meaning = f"{kind} from {low:,g} to {high:,g}"
         value = self.take(name, int if whole else (int, float), meaning, default)
         if value is not default and not low <= value <= high:
-            raise wrong(name, f"is {meaning}, not {shown(value)}")
+            raise self.wrong(name, f"is {meaning}, not {shown(value)}")
         return value
 
     def finish(self) -> None:
@@ -80,9 +93,9 @@ class Fields:
             if name in _ONLY:
                 same = [each for each in _ONLY[name] if isinstance(each, bool) == isinstance(value, bool)]
                 if value not in same:
-                    raise wrong(name, f"{shown(value)} is not supported", "unsupported_parameter")
+                    raise self.wrong(name, f"{shown(value)} is not supported", "unsupported_parameter")
             elif name not in _IGNORED:
-                raise wrong(name[:80], "is not known", "unknown_parameter")
+                raise self.wrong(name[:80], "is not known", "unknown_parameter")
 
 
 def wrong(name: str, problem: str, code: str = "invalid_value") -> RequestError:
@@ -107,6 +120,8 @@ def chat_parameters(body: Mapping[str, Any]) -> TextParameters:
         raise wrong("messages", f"is a list of 1 to {MESSAGES:,} messages")
     most = fields.number("max_completion_tokens", 1, 1 << 31, whole=True)
     also = fields.number("max_tokens", 1, 1 << 31, whole=True)
+    if None not in (most, also) and most != also:
+        raise wrong("max_tokens", "is another number than 'max_completion_tokens', which replaces it")
     prompts = [[_message(each, f"messages[{index}]") for index, each in enumerate(messages)]]
     return _parameters(fields, prompts, most or also)
 
@@ -130,23 +145,25 @@ def _is_ids(value: Any) -> bool:
 
 
 def _message(value: Any, place: str) -> dict[str, str]:
-    """Return a message whose content is one text."""
+    """Return a message whose content is one text, with the name of who says it, which a template may read."""
     if not isinstance(value, dict):
         raise wrong(place, "is an object with 'role' and 'content'")
-    fields = Fields(value)
+    fields = Fields(value, place)
     role = fields.take("role", str, "a text")
     if role not in _ROLES:
-        raise wrong(f"{place}.role", f"is one of {', '.join(_ROLES)}")
-    content = fields.take("content", (str, list), "a text or a list of parts", "")
-    fields.take("name", str, "a text")
-    fields.take("refusal", str, "a text")
-    for name in ("tool_calls", "function_call", "audio", "tool_call_id"):
-        if fields.take(name, object, "nothing"):
-            raise wrong(f"{place}.{name}", "is not supported", "unsupported_parameter")
+        raise fields.wrong("role", f"is one of {', '.join(_ROLES)}")
+    content = fields.take("content", (str, list), "a text or a list of parts")
+    if content is None:
+        raise fields.wrong("content", "is a text or a list of parts, and not left out")
+    name = fields.take("name", str, "a text")
+    for other in ("refusal", "tool_calls", "function_call", "audio", "tool_call_id"):
+        if fields.take(other, object, "nothing"):
+            raise fields.wrong(other, "is not supported", "unsupported_parameter")
     fields.finish()
     if isinstance(content, list):
         content = "".join(_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
-    return {"role": "system" if role == "developer" else role, "content": content}
+    message = {"role": "system" if role == "developer" else role, "content": content}
+    return message if name is None else {**message, "name": name}
 
 
 def _part(value: Any, place: str) -> str:
@@ -173,7 +190,7 @@ def _parameters(fields: Fields, prompts: list[Any], most: int | None) -> TextPar
     arguments["seed"] = None if seed is None else seed % (1 << 64)
     model = fields.take("model", str, "a text", "")
     is_stream = fields.take("stream", bool, "true or false", False)
-    options = Fields(fields.take("stream_options", dict, "an object", {}))
+    options = Fields(fields.take("stream_options", dict, "an object", {}), "stream_options")
     has_usage = options.take("include_usage", bool, "true or false", False)
     options.take("include_obfuscation", bool, "true or false", False)
     options.finish()
@@ -183,13 +200,14 @@ def _parameters(fields: Fields, prompts: list[Any], most: int | None) -> TextPar
 
 def _schema(fields: Fields) -> str | None:
     """Return the JSON schema that an answer is of, if it is of any."""
-    form = fields.take("response_format", dict, "an object", {})
-    kind = form.get("type", "text")
+    form = Fields(fields.take("response_format", dict, "an object", {}), "response_format")
+    kind = form.take("type", object, "a text", "text")
+    stated = form.take("json_schema", object, "an object") if kind == "json_schema" else None
+    form.finish()
     if kind == "text":
         return None
     if kind == "json_object":
         return '{"type": "object"}'
-    stated = form.get("json_schema")
     if kind != "json_schema" or not isinstance(stated, dict) or not isinstance(stated.get("schema"), dict):
         raise wrong("response_format", "is of type 'text', 'json_object', or 'json_schema' with a schema")
     schema = json.dumps(stated["schema"])

@@ -120,7 +120,12 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": []}), ("messages", {"messages": "the cat"}), ("messages", {"messages": None}),
     ("messages[0]", {"messages": ["the cat"]}), ("messages[0].role", {"messages": [{"content": "a"}]}),
     ("messages[0].role", {"messages": [{"role": "tool", "content": "a"}]}),
-    ("role", {"messages": [{"role": 1, "content": "a"}]}), ("content", {"messages": [{"role": "user", "content": 1}]}),
+    ("messages[0].role", {"messages": [{"role": 1, "content": "a"}]}),
+    ("messages[0].content", {"messages": [{"role": "user"}]}),
+    ("messages[0].content", {"messages": [{"role": "user", "content": 1}]}),
+    ("messages[0].content", {"messages": [{"role": "assistant", "content": None}]}),
+    ("messages[0].unheard", {"messages": [{"role": "user", "content": "a", "unheard": 1}]}),
+    ("messages[0].refusal", {"messages": [{"role": "assistant", "content": "", "refusal": "a"}]}),
     ("messages[0].content[0]", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
     ("messages[0].tool_calls", {"messages": [{"role": "user", "content": "a", "tool_calls": [{}]}]}),
     ("messages", {"messages": [{"role": "user", "content": "a" * 3000}]}),
@@ -130,10 +135,16 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("temperature", {"temperature": {}}),
     ("top_p", {"top_p": 2}), ("seed", {"seed": 1 << 70}), ("seed", {"seed": "a"}), ("stop", {"stop": [""]}),
     ("stop", {"stop": [1]}), ("stop", {"stop": ["a"] * 99}), ("stream", {"stream": 1}),
-    ("stream_options", {"stream_options": []}), ("include_usage", {"stream_options": {"include_usage": 1}}),
+    ("stream_options", {"stream_options": []}),
+    ("stream_options.include_usage", {"stream_options": {"include_usage": 1}}),
     ("n", {"n": 2}), ("n", {"n": True}), ("logprobs", {"logprobs": True}), ("logprobs", {"logprobs": 0}),
     ("top_logprobs", {"top_logprobs": 2}), ("tools", {"tools": [{"type": "function"}]}),
+    ("tool_choice", {"tool_choice": "required"}), ("tool_choice", {"tool_choice": {"type": "function"}}),
+    ("function_call", {"function_call": {"name": "a"}}), ("reasoning_effort", {"reasoning_effort": "high"}),
+    ("verbosity", {"verbosity": "low"}), ("prediction", {"prediction": {"type": "content", "content": "a"}}),
+    ("max_tokens", {"max_completion_tokens": 3}),
     ("response_format", {"response_format": {"type": "xml"}}),
+    ("response_format.unheard", {"response_format": {"type": "json_object", "unheard": 1}}),
     ("response_format", {"response_format": "text"}),
     ("response_format", {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
     ("response_format", {"response_format": schema_format({"type": "objct"})}),
@@ -172,6 +183,18 @@ def test_answers_follow_a_json_schema(client: openai.OpenAI, generator: Generato
     some: Any = {"type": "json_object"}
     answer = client.chat.completions.create(model="tiny", messages=MESSAGES, max_tokens=9, response_format=some)
     assert str(answer.choices[0].message.content).startswith("{")
+
+
+def test_fields_that_change_nothing_may_be_there():
+    """Each of these alone is the request without it; a message keeps the name of who says it."""
+    plain = chat_parameters(CHAT)
+    for changed in (
+        {"user": "me"}, {"store": True}, {"tool_choice": "auto"}, {"function_call": "none"}, {"verbosity": "medium"},
+        {"reasoning_effort": "none"}, {"response_format": {"type": "text"}}, {"max_completion_tokens": 2},
+    ):  # fmt: skip
+        assert chat_parameters(CHAT | changed) == plain
+    named = [{"role": "user", "content": "a", "name": "Ada"}]
+    assert chat_parameters(CHAT | {"messages": named}).prompts == [named]
 
 
 def test_the_size_of_a_schema_is_limited():
