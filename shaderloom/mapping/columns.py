@@ -33,11 +33,15 @@ class RowInput:
                 row = _converted(row, self.dtype)
             return row.reshape(1, *self._shape(row))
         except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(
-                f"{source} does not fit: {error}",
-                tensor=self.name,
-                hint=f"a row is {self.dtype}{[size or '?' for size in self.sizes]}",
-            ) from None
+            raise self.misfit(source, error) from None
+
+    def misfit(self, source: str, reason: object) -> InputError:
+        """Return the error of elements that are no row of this input."""
+        return InputError(
+            f"{source} does not fit: {reason}",
+            tensor=self.name,
+            hint=f"a row is {self.dtype}{[size or '?' for size in self.sizes]}",
+        )
 
     def _shape(self, row: np.ndarray) -> tuple[int, ...]:
         if row.ndim == len(self.sizes):

@@ -101,7 +101,10 @@ def run_map(
         raise InputError("errors are recorded in Parquet", hint="--format parquet")
     header = _header(job.model)
     inputs, names = row_inputs(header), [port.name for port in header.outputs]
-    taken = {"file", "row", "error", *job.carried}.intersection(names)
+    own = {"file", "row", "error"}
+    for column in own.intersection(job.carried):
+        raise InputError(f"the result has a column '{column}' of its own", hint="rename that of the table")
+    taken = {*own, *job.carried}.intersection(names)
     if taken:
         raise InputError(f"the model has an output '{min(taken)}', and so has the result", hint="rename that output")
     sources = [open_source(path, inputs, job.columns, job.carried, job.form) for path in job.inputs]

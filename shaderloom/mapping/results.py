@@ -18,7 +18,7 @@ def write_npz(file: IO[bytes], names: Sequence[str], results: Sequence[Result]) 
     """Write the outputs, stacked, and what the rows carry.  Raises :class:`InputError` for rows of unequal shapes."""
     arrays: dict[str, Any] = {}
     for key in results[0][0] if results else ():
-        arrays[key] = np.array([carried[key] for carried, _ in results])
+        arrays[key] = _carried(key, [carried[key] for carried, _ in results])
     for position, name in enumerate(names):
         rows = [outputs[position] for _, outputs in results if not isinstance(outputs, Exception)]
         try:
@@ -44,7 +44,7 @@ def write_parquet(file: IO[bytes], names: Sequence[str], results: Sequence[Resul
         ) from error
     columns: dict[str, Any] = {}
     for key in results[0][0] if results else ():
-        columns[key] = pyarrow.array([carried[key] for carried, _ in results])
+        columns[key] = _carried_column(pyarrow, [carried[key] for carried, _ in results])
     shapes: dict[str, Any] = {}
     for position, name in enumerate(names):
         rows = [None if isinstance(outputs, Exception) else outputs[position] for _, outputs in results]
@@ -57,6 +57,24 @@ def write_parquet(file: IO[bytes], names: Sequence[str], results: Sequence[Resul
         for name, column in columns.items()
     ]
     parquet.write_table(pyarrow.table(list(columns.values()), pyarrow.schema(fields)), file)
+
+
+def _carried(name: str, values: Sequence[Any]) -> np.ndarray:
+    """Return values that rows carry, of which those of tables are scalars of Arrow, as an array without objects."""
+    try:
+        array = np.array([value.as_py() if hasattr(value, "as_py") else value for value in values])
+    except ValueError as error:
+        raise InputError(f"the column '{name}' is no array: {error}", hint="--format parquet") from None
+    if array.dtype.hasobject:
+        raise InputError(f"the column '{name}' has elements that no array has", hint="--format parquet")
+    return array
+
+
+def _carried_column(pyarrow: Any, values: Sequence[Any]) -> Any:
+    """Return values that rows carry; those of a table have its type in every part, even where all are null."""
+    if not isinstance(values[0], pyarrow.Scalar):
+        return pyarrow.array(values)
+    return pyarrow.array([value if value.is_valid else None for value in values], values[0].type)
 
 
 def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:

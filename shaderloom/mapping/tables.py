@@ -35,6 +35,9 @@ class TableSource(RowSource):
         for column in carried:
             if column not in names:
                 raise InputError(f"'{path}' has no column '{column}'", hint=f"it has {', '.join(names)}")
+        for column in (*self._columns.values(), *carried):
+            if names.count(column) > 1:
+                raise InputError(f"'{path}' has several columns '{column}'", hint="rename them")
         self._carried = list(carried)
 
     def __len__(self) -> int:
@@ -45,7 +48,7 @@ class TableSource(RowSource):
             columns = {name: batch.column(name) for name in {*self._columns.values(), *self._carried}}
             for offset in range(max(start - first, 0), min(stop - first, batch.num_rows)):
                 row = first + offset
-                carried = {column: columns[column][offset].as_py() for column in self._carried}
+                carried = {column: columns[column][offset] for column in self._carried}
                 values = {name: columns[column][offset] for name, column in self._columns.items()}
                 yield {"file": str(self.path), "row": row, **carried}, guarded(partial(self._feeds, row, values))
 
@@ -66,7 +69,10 @@ class TableSource(RowSource):
         source = f"row {row} of '{self.path}'"
         feeds = {}
         for name, value in values.items():
-            content = _elements(value)
+            try:
+                content = _elements(value)
+            except ValueError as error:
+                raise self.inputs[name].misfit(source, error) from None
             if isinstance(content, bytes) and self._form is not None:
                 feeds[name] = self._form.array(io.BytesIO(content), self.inputs[name], source)
             else:
@@ -75,12 +81,23 @@ class TableSource(RowSource):
 
 
 def _elements(value: Any) -> Any:
-    """Return a number, the elements of a list, flat, or bytes."""
-    values = getattr(value, "values", None)
-    if values is None:
+    """Return a number, the elements of a list, flat, or bytes.
+
+    Raises ValueError for nulls, of which numpy would make NaN or nothing, and for lists in it of unequal lengths.
+    """
+    from pyarrow import compute
+
+    if not value.is_valid:
+        raise ValueError("it is null")
+    if not hasattr(value.type, "value_field"):
         return value.as_py()
-    while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
+    values = value.values
+    while not values.null_count and hasattr(values.type, "value_field"):
+        if len(compute.list_value_length(values).unique()) > 1:
+            raise ValueError("its lists differ in length")
         values = values.flatten()
+    if values.null_count:
+        raise ValueError("an element is null")
     return values.to_numpy(zero_copy_only=False)
 
 

@@ -176,6 +176,7 @@ def test_a_result_is_of_one_job(model, tmp_path):
         (("pictures", "--image", "12"), "WIDTHxHEIGHT"),
         (("a.npy", "--on-error", "record"), "recorded in Parquet"),
         (("t.parquet",), "no column 'x'"),
+        (("t.parquet", "--columns", "x=u,row"), "of its own"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, reason, model, tmp_path, monkeypatch):
