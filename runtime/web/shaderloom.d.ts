@@ -369,8 +369,8 @@ export type ErrorKind = "bundle" | "device" | "input" | "storage" | "closed";
 /** What a caller, a bundle or a device did wrong; any other error is a fault of this package. */
 export class ShaderloomError extends Error {
   constructor(kind: ErrorKind, message: string, options?: ErrorOptions);
-  /** "bundle": damaged, missing, or of another major version; "device": no WebGPU, too small, or lost; "input": feeds or
-   *  buffers that do not fit; "storage": no room for the cache; "closed": after `dispose()`. */
+  /** "bundle": damaged, missing, or of another major version; "device": no WebGPU, too small, or lost; "input":
+   *  arguments, feeds or buffers that do not fit; "storage": no room for the cache; "closed": after `dispose()`. */
   readonly kind: ErrorKind;
 }
 

@@ -127,6 +127,33 @@ def test_weights_larger_than_a_chunk_and_in_parts(open_bundle, tmp_path, monkeyp
     assert len(found["seen"]) >= 4
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("undefined", "input: a bundle is an address, a Blob, or a list of files or responses"),
+        ("'http://['", "input: 'http://[' is no address"),
+        ("'/bundle/', { signal: 5000 }", "input: signal is no AbortSignal"),
+        ("'/bundle/', { device: navigator.gpu.requestAdapter() }", "input: device is no GPUDevice"),
+        ("'/bundle/', { maxWeightBytes: '1GiB' }", "maxWeightBytes is 1GiB"),
+        ("'/bundle/', { maxDeviceBytes: NaN }", "maxDeviceBytes is NaN"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(open_bundle, static_bundle, arguments, told):
+    page = open_bundle(static_bundle)
+    found = page.evaluate(
+        """(async () => {
+          const rejected = [];
+          addEventListener("unhandledrejection", ({ reason }) => rejected.push(String(reason)));
+          const { load } = await import("/shaderloom.js");
+          const found = await load(ARGUMENTS).then(() => "loaded", ({ kind, message }) => `${kind}: ${message}`);
+          await new Promise((resolve) => setTimeout(resolve));
+          return [found, rejected];
+        })()""".replace("ARGUMENTS", arguments)
+    )
+    assert told in found[0]
+    assert found[1] == []
+
+
 def test_a_load_can_be_cancelled(open_bundle, static_bundle):
     """At any time: it ends at once with the reason, frees its device, and reports nothing more."""
     page = open_bundle(static_bundle)

@@ -189,6 +189,7 @@ def test_a_state_is_written_into_the_buffer_that_is_fed(open_bundle, tmp_path):
             "input: the buffer for 'y' lacks the usage STORAGE",
         ),
         ("{ into: { y: x, same: x } }", "input: the buffer for 'same' is that of another output"),
+        ("{ into: { y: new Float32Array(80) } }", "input: into['y'] is no GPUBuffer"),
         ("{ into: { y: x } }", "input: 'x': its GPUBuffer is written, with 'y', and fed"),
     ],
 )

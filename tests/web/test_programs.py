@@ -360,6 +360,9 @@ def test_silero_hears_at_both_rates(open_bundle, tmp_path):
         ("session.run(feeds, { outputs: ['q'] })", "input: the model has no output 'q'"),
         ("session.run({ ...feeds, x: { data: new Float32Array(100), dims: [5, 20] } })",
          "input: the bundle was not compiled for"),
+        ("session.run(feeds, { outputs: 'y' })", "input: outputs is a list of names"),
+        ("session.run(feeds, { into: { y: new Float32Array(4) } })", "input: into['y'] is no GPUBuffer"),
+        ("session.run({ x: feeds.x })", "input: the feeds lack c, w"),
         ("(session.dispose(), session.run(feeds))", "closed: the session was disposed of"),
     ],
 )  # fmt: skip

@@ -335,7 +335,6 @@ def test_loss_of_the_device_is_told(open_bundle, static_bundle):
 @pytest.mark.parametrize(
     ("expression", "told"),
     [
-        ("session.run({})", "not compiled for no inputs; it was for x=2x5x8; x=2x7x8"),
         ("session.run({ x: new Float32Array(96) })", "not compiled for x=96 elements"),
         ("session.run({ x: { data: new Float32Array(80), dims: [5, 2, 8] } })", "not compiled for x=5x2x8"),
         ("session.run({ x: { data: new Float32Array(80), dims: [2, 7, 8] } })", "has 80 elements, which is not 2x7x8"),
@@ -348,6 +347,13 @@ def test_loss_of_the_device_is_told(open_bundle, static_bundle):
             'location is one of cpu, gpu, view, not "moon"',
         ),
         ("session.sample(0)", "has no sample 0"),
+        ("session.prepare(7)", "has no plan 7"),
+        ("session.run()", "feeds is no object"),
+        ("session.run({})", "the feeds lack x"),
+        ("session.profile(null)", "feeds is no object"),
+        ("session.run({ x: new Float32Array(80) }, { outputs: 'y' })", "outputs is a list of names"),
+        ("session.run({ x: new Float32Array(80) }, { signal: 5000 })", "signal is no AbortSignal"),
+        ("session.recover({ signal: new AbortController() })", "signal is no AbortSignal"),
     ],
 )
 def test_wrong_feeds_are_refused(open_bundle, static_bundle, expression, told):

@@ -1,15 +1,19 @@
+import { requireInput } from "./errors.js";
+
 /**
  * Return what `promise` resolves to, or reject with the signal's reason as soon as it is aborted.
  *
  * @template T
  * @param {Promise<T>} promise @param {AbortSignal | undefined} signal @returns {Promise<T>}
+ * @throws {ShaderloomError} "input" for what is no signal
  */
 export function abortable(promise, signal) {
   if (!signal) return promise;
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
+    promise.then(resolve, reject).finally(() => signal.removeEventListener?.("abort", abort));
+    requireInput(signal.throwIfAborted, "signal is no AbortSignal");
     if (signal.aborted) abort();
     signal.addEventListener("abort", abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
   });
 }

@@ -2,7 +2,7 @@
 
 /** @import { Opened, Source } from "./sources.js" */
 
-import { messageOf, ShaderloomError } from "./errors.js";
+import { messageOf, requireInput, ShaderloomError } from "./errors.js";
 
 /** Bytes of the records of a zip without their names, as docs/guide/bundles.md prescribes them. */
 const LOCAL = 30, CENTRAL = 46, END = 22;
@@ -22,10 +22,12 @@ export class Blobs {
    * Return the files of a zip, or of a list: the folder of a bundle is where its manifest.json is.
    *
    * @param {Blob | readonly (Response | File)[]} source
-   * @throws {ShaderloomError} "bundle" for what has no manifest.json, or is no zip of stored, canonical entries
+   * @throws {ShaderloomError} "input" for anything else, "bundle" for what has no manifest.json, or is no zip of stored,
+   *   canonical entries
    */
   static async of(source) {
     if (source instanceof Blob) return new Blobs(await entriesOf(source));
+    requireInput(Array.isArray(source), "a bundle is an address, a Blob, or a list of files or responses");
     const paths = source.map((item) => item instanceof Response
       ? new URL(item.url || "manifest", "file:///").pathname
       : item.webkitRelativePath || item.name);

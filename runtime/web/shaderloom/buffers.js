@@ -61,7 +61,7 @@ export class Buffers {
 
   /** @param {string} name @param {number} size */
   #count(name, size) {
-    if (this.#total + size > this.#most) {
+    if (!(this.#total + size <= this.#most)) {
       throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${this.#total}; maxDeviceBytes is ${this.#most}`);
     }
     this.#total += size;

@@ -14,5 +14,11 @@ export class ShaderloomError extends Error {
   }
 }
 
+/** Check an argument of a caller. @param {unknown} holds @param {string} message @returns {asserts holds}
+ *  @throws {ShaderloomError} "input" */
+export function requireInput(holds, message) {
+  if (!holds) throw new ShaderloomError("input", message);
+}
+
 /** Return the message of whatever was thrown. @param {unknown} error */
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));

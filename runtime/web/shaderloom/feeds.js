@@ -1,7 +1,7 @@
 /** @import { DataType, Feed, Size, TypedArray } from "../shaderloom.js" */
 
 import { arrayNames, elementBytes } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { requireInput } from "./errors.js";
 import { bufferSize, elementCount, formatShape, shapeOf } from "./sizes.js";
 
 /** A feed normalised; `dims` is undefined where the caller gave none.
@@ -21,9 +21,8 @@ export function holdsElements(data, elements, dtype) {
 export function requireShape(port, symbols, { data, dims }) {
   const wanted = shapeOf(port, symbols);
   const text = formatShape(wanted);
-  if (!holdsElements(data, elementCount(wanted), port.dtype) || formatShape(dims ?? wanted) !== text) {
-    throw new ShaderloomError("input", `'${port.name}' is not of shape ${text}`);
-  }
+  const fits = holdsElements(data, elementCount(wanted), port.dtype) && formatShape(dims ?? wanted) === text;
+  requireInput(fits, `'${port.name}' is not of shape ${text}`);
 }
 
 /**
@@ -35,18 +34,15 @@ export function requireShape(port, symbols, { data, dims }) {
 export function normaliseFeed(name, feed, dtype) {
   const { data, dims } = unwrap(feed);
   if (isBuffer(data)) {
-    if (!(data.usage & GPUBufferUsage.STORAGE)) {
-      throw new ShaderloomError("input", `'${name}': the GPUBuffer lacks the usage STORAGE`);
-    }
+    requireInput(data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
     return { data, dtype, dims };
   }
   const arrays = arrayNames(dtype);
-  if (!ArrayBuffer.isView(data) || !arrays.includes(data.constructor.name)) {
-    const type = (data ?? feed)?.constructor?.name ?? typeof feed;
-    throw new ShaderloomError("input", `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
-  }
-  if (dims && elementCount(dims) !== data.length) {
-    throw new ShaderloomError("input", `'${name}' has ${data.length} elements, which is not ${formatShape(dims)}`);
+  const type = (data ?? feed)?.constructor?.name ?? typeof feed;
+  const fits = ArrayBuffer.isView(data) && arrays.includes(type);
+  requireInput(fits, `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
+  if (dims) {
+    requireInput(elementCount(dims) === data.length, `'${name}' has ${data.length} elements, which is not ${formatShape(dims)}`);
   }
   return { data, dtype, dims };
 }

@@ -1,4 +1,4 @@
-/** @import { DataType, Located, Plan, RunOptions, Tensor } from "../shaderloom.js" */
+/** @import { DataType, Located, Plan, Port, RunOptions, Tensor } from "../shaderloom.js" */
 /** @import { Lookup } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { DeviceGuard } from "./guard.js" */
@@ -6,7 +6,7 @@
 
 import { tensorUsage, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { requireInput, ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
 import { bufferSize, elementCount, shapeOf } from "./sizes.js";
 
@@ -23,13 +23,19 @@ const LOCATIONS = ["cpu", "gpu", "view"];
 /** Staging buffers that wait for the next run. */
 const CACHED_STAGING = 4;
 
+/** Check the names of the outputs that a caller wants. @param {readonly Port[]} ports @param {readonly string[]} [names]
+ *  @throws {ShaderloomError} "input" for what is no list of names of outputs */
+export function requireOutputs(ports, names = []) {
+  requireInput(Array.isArray(names), "outputs is a list of names");
+  for (const name of names) requireInput(ports.some((port) => port.name === name), `the model has no output '${name}'`);
+}
+
 /** Return the outputs of a run, those of `names` or all. @param {Plan} plan @param {Symbols} symbols
- *  @param {readonly string[]} [names] @returns {Output[]} @throws {ShaderloomError} "input" for an unknown name */
+ *  @param {readonly string[]} [names] @returns {Output[]} */
 export function selectOutputs(plan, symbols, names = plan.outputs.map((port) => port.name)) {
   const ports = new Map(plan.outputs.map((port) => [port.name, port]));
   return names.map((name) => {
-    const port = ports.get(name);
-    if (!port) throw new ShaderloomError("input", `the model has no output '${name}'`);
+    const port = /** @type {Plan["outputs"][0]} */ (ports.get(name));
     const dims = shapeOf(port, symbols);
     return { name, dtype: port.dtype, dims, bytes: elementCount(dims) * elementBytes(port.dtype) };
   });
@@ -61,26 +67,26 @@ export function outputSources({ outputs, constants, aliases }) {
  *
  * @param {GPUDevice} device @param {Output[]} outputs @param {Pick<RunOptions, "location" | "into">} options
  * @param {Map<string, GPUBuffer>} [begun] the fed buffers of states in place, by output @returns {Placed[]}
- * @throws {ShaderloomError} "input" for an unknown location, and for buffers that are too small or named twice
+ * @throws {ShaderloomError} "input" for an unknown location, and for what is no buffer, too small or named twice
  */
 export function placeOutputs(device, outputs, { location = "cpu", into = {} }, begun = new Map()) {
   const names = new Set(outputs.map(({ name }) => name));
   for (const name of [...Object.keys(into), ...(typeof location === "string" ? [] : Object.keys(location))]) {
-    if (!names.has(name)) throw new ShaderloomError("input", `the run gives no output '${name}'`);
+    requireInput(names.has(name), `the run gives no output '${name}'`);
   }
   const taken = new Set();
   return outputs.map((output) => {
     const { name, bytes } = output;
     const target = Object.hasOwn(into, name) ? into[name] : undefined;
     const own = typeof location === "string" ? location : Object.hasOwn(location, name) ? location[name] : "cpu";
-    if (!LOCATIONS.includes(own)) throw new ShaderloomError("input", `location is one of ${LOCATIONS.join(", ")}, not "${own}"`);
-    if (target && target.size < bufferSize(bytes)) {
-      throw new ShaderloomError("input", `'${name}' has ${bufferSize(bytes)} bytes, the buffer for it ${target.size}`);
-    }
+    requireInput(LOCATIONS.includes(own), `location is one of ${LOCATIONS.join(", ")}, not "${own}"`);
+    requireInput(!target || isBuffer(target), `into['${name}'] is no GPUBuffer`);
+    const size = bufferSize(bytes);
+    requireInput(!target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
     if (!target && own !== "gpu") return { ...output, location: own };
     const label = `output ${name}`.slice(0, 40);
-    const buffer = target ?? begun.get(name) ?? device.createBuffer({ size: bufferSize(bytes), usage: tensorUsage(), label });
-    if (taken.has(buffer)) throw new ShaderloomError("input", `the buffer for '${name}' is that of another output`);
+    const buffer = target ?? begun.get(name) ?? device.createBuffer({ size, usage: tensorUsage(), label });
+    requireInput(!taken.has(buffer), `the buffer for '${name}' is that of another output`);
     taken.add(buffer);
     return { ...output, location: "gpu", buffer };
   });
@@ -101,9 +107,7 @@ export function writtenBuffers(sources, placed, begun) {
   for (const { name, buffer } of placed) {
     const source = sources.get(name);
     if (!buffer || source?.constant !== undefined || source?.buffer !== `output:${name}`) continue;
-    if (!(buffer.usage & GPUBufferUsage.STORAGE)) {
-      throw new ShaderloomError("input", `the buffer for '${name}' lacks the usage STORAGE`);
-    }
+    requireInput(buffer.usage & GPUBufferUsage.STORAGE, `the buffer for '${name}' lacks the usage STORAGE`);
     written.set(`output:${name}`, buffer);
   }
   return written;
@@ -193,8 +197,7 @@ export function contentOf(source, lookup, target) {
   const name = source?.buffer ?? "";
   const buffer = lookup(name);
   if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);
-  if (buffer !== target && !(buffer.usage & GPUBufferUsage.COPY_SRC)) {
-    throw new ShaderloomError("input", `an output equals '${name}': its GPUBuffer lacks the usage COPY_SRC`);
-  }
+  const fits = buffer === target || buffer.usage & GPUBufferUsage.COPY_SRC;
+  requireInput(fits, `an output equals '${name}': its GPUBuffer lacks the usage COPY_SRC`);
   return buffer;
 }

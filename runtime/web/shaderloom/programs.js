@@ -63,12 +63,10 @@ export class ProgramRunner {
    * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
    * @param {readonly api.Port[]} ports the outputs of the model
    * @param {api.RunOptions & { time?: TimeCalls }} options @returns {Promise<Record<string, api.Tensor>>}
-   * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
-   *   "bundle", "device"; and the signal's reason once it is aborted
+   * @throws {ShaderloomError} "input" for shapes that do not fit and integers outside of their ranges, "bundle", "device";
+   *   and the signal's reason once it is aborted
    */
   async run(program, symbols, feeds, ports, { outputs = ports.map(({ name }) => name), inPlace, ...options }) {
-    const unknown = outputs.find((name) => !ports.some((port) => port.name === name));
-    if (unknown !== undefined) throw new ShaderloomError("input", `the model has no output '${unknown}'`);
     const turn = await this.#pacer.turn(options.signal);
     try {
       return await this.#run(turn, program, symbols, feeds, { outputs, inPlace, ...options });

@@ -8,10 +8,10 @@ import { abortable } from "./aborting.js";
 import { Attachment } from "./attachment.js";
 import { encodeStates } from "./calls.js";
 import { checkDevice, openDevice } from "./device.js";
-import { ShaderloomError } from "./errors.js";
+import { requireInput } from "./errors.js";
 import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
-import { begunBuffers, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
+import { begunBuffers, placeOutputs, requireOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { Signature } from "./signature.js";
 import { requireFewer } from "./weights.js";
 
@@ -21,8 +21,8 @@ import { requireFewer } from "./weights.js";
  * What `options` mean is with their types, in shaderloom.d.ts.
  *
  * @type {typeof api.load}
- * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it; and
- *   the signal's reason once it is aborted
+ * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it, "input"
+ *   for arguments of other types; and the signal's reason once it is aborted
  */
 export const load = (source, options = {}) => abortable(Session.open(source, options), options.signal);
 
@@ -80,9 +80,7 @@ class Session {
   async #recover({ device, signal, onProgress }) {
     if (this.#on.guard.closed) this.#on.guard.check();
     if (!this.#on.guard.isLost) return;
-    if (this.#options.device && !device) {
-      throw new ShaderloomError("input", "the device that was lost was the caller's: recover({ device }) with another one");
-    }
+    requireInput(device || !this.#options.device, "the device that was lost was the caller's: recover({ device })");
     const lost = this.#on;
     this.#on = await attach(this.#files, { ...this.#options, device, signal, onProgress });
     const isClosed = lost.guard.closed;
@@ -106,6 +104,7 @@ class Session {
     const { device } = guard;
     signal?.throwIfAborted();
     guard.check();
+    requireOutputs(this.outputs, outputs);
     const { program, index, symbols, values } = this.#signature.match(feeds);
     if (program) return this.#runProgram(program, symbols, values, options);
     const loaded = await this.#planFor(index, symbols, values);
@@ -141,7 +140,7 @@ class Session {
       : () => this.#planFor(index, symbols, values));
   }
 
-  /** @type {api.Session["prepare"]} @throws {ShaderloomError} "bundle", "device" or "closed" */
+  /** @type {api.Session["prepare"]} @throws {ShaderloomError} "input", "bundle", "device" or "closed" */
   async prepare(index) {
     this.#on.guard.check();
     return prepare(this.#files, this.#on, index);
@@ -156,7 +155,7 @@ class Session {
   async sample(index = 0) {
     this.#on.guard.check();
     const record = this.manifest.samples[index];
-    if (!record) throw new ShaderloomError("input", `the bundle has no sample ${index}`);
+    requireInput(record, `the bundle has no sample ${index}`);
     const { sampleOf } = await import("./safetensors.js");
     return sampleOf(await this.#files.read(record.file), record);
   }
@@ -224,6 +223,7 @@ async function attach(files, options) {
 async function prepare({ manifest, programs: runner }, { plans }, index) {
   const { plans: whole, programs = [] } = manifest;
   const records = [...whole.map((plan) => [plan]), ...programs.map(({ steps }) => runner?.stagesOf(steps))];
+  requireInput(index === undefined || records[index], `the bundle has no plan ${index}`);
   const loaded = await plans.load((index === undefined ? records : [records[index]]).flatMap((each) => each ?? []));
   return loaded.map(({ plan }) => plan);
 }

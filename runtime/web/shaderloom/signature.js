@@ -2,7 +2,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { PartialSymbols, Symbols } from "./shapes.js" */
 
-import { ShaderloomError } from "./errors.js";
+import { requireInput, ShaderloomError } from "./errors.js";
 import { isBuffer, normaliseFeed } from "./feeds.js";
 import { bindShapes, rangeViolation } from "./shapes.js";
 import { formatShape } from "./sizes.js";
@@ -25,10 +25,13 @@ export class Signature {
    *
    * @param {Feeds} feeds
    * @returns {{ index: number, program?: Program, symbols: Symbols, values: Record<string, Value> }}
-   * @throws {ShaderloomError} "input" if no plan fits, or several do
+   * @throws {ShaderloomError} "input" if a feed is missing, no plan fits, or several do
    */
   match(feeds) {
+    requireInput(Object(feeds) === feeds, "feeds is no object");
     const values = this.#normalise(feeds);
+    const lacking = this.shapes.map((shapes) => Object.keys(shapes).filter((name) => !(name in values)));
+    requireInput(lacking.some(({ length }) => !length), `the feeds lack ${lacking[0].join(", ")}`);
     const names = nameSet(Object.keys(values));
     const fitting = [];
     /** @type {Set<string>} */
@@ -42,18 +45,16 @@ export class Signature {
     if (!fitting.length) {
       const asked = Object.entries(values).map(([name, value]) => `${name}=${describeSize(value)}`).join(" ");
       const why = [...violations].map((text) => ` (${text})`).join("");
-      const message = `the bundle was not compiled for ${asked || "no inputs"}; it was for ${this.#describe()}${why}`;
+      const message = `the bundle was not compiled for ${asked}; it was for ${this.#describe()}${why}`;
       throw new ShaderloomError("input", message);
     }
     const [{ index, symbols }] = fitting;
     const shaped = Object.values(values).every(({ dims }) => dims);
-    if (!isComplete(symbols) || (fitting.length > 1 && !shaped)) {
-      throw new ShaderloomError(
-        "input",
-        `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`,
-      );
+    if (isComplete(symbols) && (fitting.length === 1 || shaped)) {
+      return { index, program: this.programs[index], symbols, values };
     }
-    return { index, program: this.programs[index], symbols, values };
+    const shapes = this.#describe();
+    throw new ShaderloomError("input", `the sizes of the feeds do not say which shapes are meant (${shapes}): give {data, dims}`);
   }
 
   /** @param {Feeds} feeds */

@@ -1,6 +1,6 @@
 // Where the files of a bundle come from, and hashes of what arrived.
 
-import { messageOf, ShaderloomError } from "./errors.js";
+import { messageOf, requireInput, ShaderloomError } from "./errors.js";
 
 /** Bytes that a page's own thread hashes, or checks as JSON, in some milliseconds. */
 export const MOST_HERE = 2 ** 20;
@@ -23,9 +23,12 @@ export const MOST_HERE = 2 ** 20;
 export class Folder {
   #base;
 
-  /** @param {string | URL} url */
+  /** @param {string | URL} url @throws {ShaderloomError} "input" for what is no address */
   constructor(url) {
-    this.#base = new URL(String(url).replace(/\/*$/, "/"), globalThis.document?.baseURI ?? globalThis.location?.href);
+    const here = globalThis.document?.baseURI ?? globalThis.location?.href;
+    const folder = String(url).replace(/\/*$/, "/");
+    requireInput(URL.canParse(folder, here), `'${url}' is no address${here ? "" : ", which outside of a page is whole"}`);
+    this.#base = new URL(folder, here);
   }
 
   /** @param {string} name @param {number} begin @param {AbortSignal} [signal] @returns {Promise<Opened>} */

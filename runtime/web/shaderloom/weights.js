@@ -14,7 +14,7 @@ import { contentsOf } from "./sharing.js";
  *  @throws {ShaderloomError} "bundle" for weights of more than `most` bytes */
 export function requireFewer(manifest, most = 2 ** 33) {
   const total = totalBytes(manifest);
-  if (total > most) {
+  if (!(total <= most)) {
     throw new ShaderloomError("bundle", `the weights have ${total} bytes; maxWeightBytes is ${most}`);
   }
 }
