@@ -142,6 +142,8 @@ class GraphImporter:
         standard = signature(proto.op_type, domain, opset)
         if standard is not None:
             check_kinds(proto, standard.kinds, values, origin)
+        if standard_op == "Scan":
+            _check_scanned(values.get("num_scan_inputs", 1), len(proto.input) - (opset < 9))  # 8: lengths come first
         raw = RawNode(proto.op_type, domain, version, list(proto.input), list(proto.output), values, self._add_constant)
         blocks = self._blocks(raw, origin)
         attributes: Any = raw.attributes  # of structural operators as they are
@@ -265,6 +267,12 @@ class GraphImporter:
             dims = tuple(_declared(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
             meanings = tuple(dim.denotation or None for dim in tensor.shape.dim)
             yield ImportedPort(value.name, dtype, dims, meanings if any(meanings) else None)
+
+
+def _check_scanned(scanned: int, operands: int) -> None:
+    """Compare ``num_scan_inputs`` with the number of states and sequences of a Scan: as many numbers are built."""
+    if not 0 < scanned <= operands:
+        raise ModelError(f"num_scan_inputs of Scan is {scanned}; it has {operands} states and sequences")
 
 
 def _declared(dim: TensorShapeProto.Dimension) -> DeclaredDim:

@@ -160,6 +160,20 @@ def test_operators_that_onnx_does_not_describe(op: str, inputs: list[str]) -> No
     assert not isinstance(caught.value, InternalError)
 
 
+@pytest.mark.parametrize("opset", [8, 18])
+@pytest.mark.parametrize("scanned", [-HUGE, -1, 0, 3, 2**40, HUGE])
+def test_a_scan_of_more_sequences_than_it_has(scanned: int, opset: int) -> None:
+    state, row = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "se")
+    result = helper.make_tensor_value_info("t", TensorProto.FLOAT, [3])
+    body = helper.make_graph([helper.make_node("Add", ["s", "e"], ["t"])], "b", [state, row], [result])
+    operands = ["", "z", "x"] if opset == 8 else ["z", "x"]
+    scan = helper.make_node("Scan", operands, ["y"], body=body, num_scan_inputs=scanned)
+    start = helper.make_tensor_value_info("z", TensorProto.FLOAT, [3])
+    with pytest.raises(ModelError, match=r"num_scan_inputs of Scan is -?\d+; it has 2 states") as raised:
+        load_model(_model([scan], opset=opset, inputs=(start, X)))
+    assert raised.value.origin is not None
+
+
 def test_a_loop_whose_body_has_too_few_outputs() -> None:
     ports = [("i", TensorProto.INT64, []), ("c", TensorProto.BOOL, []), ("a", TensorProto.FLOAT, [2, 3])]
     body = helper.make_graph(
