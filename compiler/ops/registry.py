@@ -186,9 +186,9 @@ class OpDef:
     #: used where :class:`NotKnownError` is raised
     split: Split | None = None
     #: how to split one ahead of time whose result's shape depends on floats, so that integers alone need to be known,
-    #: or with operands for which ``is_split_ahead``, so that the integers are sizes
+    #: or with operands and attributes for which ``is_split_ahead``, so that the integers are sizes
     split_ahead: Split | None = None
-    is_split_ahead: Callable[[Sequence[Value | None]], bool] = lambda operands: False
+    is_split_ahead: Callable[[Sequence[Value | None], Any], bool] = lambda operands, attributes: False
     #: of a part of a split operator: whether its integer counts elements of operand 0
     counts_elements: bool = False
     #: of a part of a split operator: the operand whose integers its own are, but for those that stand for others

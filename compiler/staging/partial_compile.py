@@ -324,7 +324,8 @@ class _Advancing:
             return None if definition is None else definition.split
         is_float = any(self.result.values[name].dtype.is_float for name in self._unknown(item))
         operands = [self.result.values[name] if name else None for name in item.inputs]
-        is_ahead = not item.synthetic and definition.is_split_ahead(operands)  # a part is not split again
+        is_ahead = definition.is_split_ahead(operands, item.node.attributes)
+        is_ahead = is_ahead and not item.synthetic  # a part is not split again
         return definition.split_ahead if is_float or is_ahead else None
 
     def _not_known(self, item: PendingNode, error: NotKnownError) -> None:

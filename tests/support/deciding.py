@@ -212,6 +212,17 @@ DECIDING = {
          for n, sizes, scales in ((17, (5, 9), (0.5, 0.7)), (3, (11, 2), (0.4, 1.5)))],
         {"dynamic": {"n": (1, 40)}},
     ),
+    "aspect ratios of sizes that runs decide": Deciding(
+        """g (float[1, 2, n, 5] x, int64[2] sizes) => (float[1, 2, a, b] y, float[1, 2, c, d] z, float[1, 2, e, f] s)
+            <int64[2] fixed = {20, 9}> {
+            y = Resize<axes = [2, 3], mode = "linear", keep_aspect_ratio_policy = "not_larger">(x, , , sizes)
+            z = Resize<axes = [3, 2], mode = "cubic", keep_aspect_ratio_policy = "not_smaller",
+                       coordinate_transformation_mode = "asymmetric">(x, , , sizes)
+            s = Resize<axes = [2, 3], keep_aspect_ratio_policy = "not_larger", nearest_mode = "floor",
+                       coordinate_transformation_mode = "align_corners">(x, , , fixed) }""",
+        [{"x": floats(1, 2, n, 5), "sizes": ints(*sizes)} for n, *sizes in ((5, 4, 2), (3, 11, 40), (4, 4, 7))],
+        {"dynamic": {"n": (1, 40)}, "ranges": dict.fromkeys("abcd", (0, 300))},
+    ),
     "as many integers as a step reads": Deciding(
         """g (float[256] x, int64[128] split) => (float[a] p0, float[b] p77, float[c] p127) { PARTS = Split(x, split) }
         """.replace("PARTS", ", ".join(f"p{part}" for part in range(128))),

@@ -18,6 +18,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.polynomial import Dim
 from .. import checks
+from ..math.quotients import significand
 from ..registry import Inferred, Read, SplitBuilder, register
 from .integers_ahead import is_open
 
@@ -144,16 +145,6 @@ def _fold_range(node: Node, *_: np.ndarray) -> np.ndarray:
     return array if isinstance(start, ix.Index) else array.astype(dtype)
 
 
-def _significand(bits: Expr) -> tuple[Expr, Expr]:
-    """Return the integer m and the number e >= 1 with which the bits of a float stand for ``m * 2 ** e``, but for one
-    factor that all of them share.
-    """
-    exponent = ex.binary("shr", bits, ex.const(23, "u32"))
-    hidden = ex.select(ex.compare("eq", exponent, ex.const(0, "u32")), ex.const(0, "u32"), ex.const(1 << 23, "u32"))
-    significand = ex.binary("and", bits, ex.const((1 << 23) - 1, "u32")) + hidden
-    return ex.cast(significand, "u64"), ex.cast(ex.binary("max", exponent, ex.const(1, "u32")), "i32")
-
-
 def _read_length(node: Node, args: Sequence[Expr]) -> Expr:
     """Compute ``ceil((limit - start) / delta)``, at least 0, of the exact quotient: devices round quotients wrongly.
 
@@ -165,7 +156,7 @@ def _read_length(node: Node, args: Sequence[Expr]) -> Expr:
     distance = limit - start
     both = [ex.bitcast(value, "u32") for value in (distance, delta)]
     top, low = (ex.binary("and", bits, ex.const((1 << 31) - 1, "u32")) for bits in both)
-    (dividend, up), (divisor, down) = map(_significand, (top, low))
+    (dividend, up), (divisor, down) = map(significand, (top, low))
     shift = ex.binary("min", ex.binary("max", up - down, ex.const(-39, "i32")), ex.const(39, "i32"))
     zero = ex.const(0, "i32")
     raised, lowered = (ex.cast(ex.binary("max", each, zero), "u64") for each in (shift, -shift))
@@ -234,7 +225,7 @@ register(
     negative_inputs=(0, 1),
     reads=0,
     split_ahead=_split_range,
-    is_split_ahead=lambda operands: is_open(operands[2]),
+    is_split_ahead=lambda operands, attributes: is_open(operands[2]),
 )
 
 

@@ -95,7 +95,7 @@ def split_reshape(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequenc
     builder.apply_to(outputs, "Reshape", inputs[0], sizes, allowzero=1)
 
 
-def is_reshaped_ahead(inputs: Sequence[Value | None]) -> bool:
+def is_reshaped_ahead(inputs: Sequence[Value | None], attributes: Any) -> bool:
     """Return whether a Reshape is split: where all of its sizes are fed or computed, or one remains of symbols.
 
     Of sizes that are joined those alone are read which are not known.

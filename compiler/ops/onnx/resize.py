@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....runtime.plan.errors import ShapeError
+from ....runtime.plan.errors import NotKnownError, ShapeError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Shape, Value
 from ...symbolic import polynomial as ix
@@ -130,14 +130,14 @@ def _keep_aspect_ratio(
     node: Node, order: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim], rois: Sequence[tuple[float, float]]
 ) -> dict[int, ResizedAxis]:
     policy = node.attributes.keep_aspect_ratio_policy
-    checks.require_choice(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
-    old = [checks.concrete(node, size, "a size") for size in before]
-    new = [checks.concrete(node, size, "a size") for size in sizes]
+    if any(isinstance(size, ix.Index) for size in (*before, *sizes)):
+        raise NotKnownError("sizes of a Resize that keeps aspect ratios must be known", origin=node.origin)
+    old, new = ([ix.number(size) for size in each] for each in (before, sizes))
     checks.require(all(old), node, "an axis without elements has no aspect ratio")
     pick = min if policy == "not_larger" else max
     scale = float(pick(np.float32(target) / np.float32(size) for size, target in zip(old, new)))
     return {
-        axis: ResizedAxis(size, math.floor(np.float32(scale) * np.float32(size) + 0.5), scale, False, roi)
+        axis: ResizedAxis(size, math.floor(float(np.float32(scale) * np.float32(size)) + 0.5), scale, False, roi)
         for axis, size, roi in zip(order, old, rois)
     }
 
@@ -147,6 +147,7 @@ def _infer_resize(node: Node) -> Inferred:
     checks.require_choice(node, "mode", ("nearest", "linear", "cubic"))
     checks.require_choice(node, "coordinate_transformation_mode", COORDINATE_MODES)
     checks.require_choice(node, "nearest_mode", NEAREST_MODES)
+    checks.require_choice(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
     shape = list(value.shape)
     for axis, resized in resized_axes(node).items():
         shape[axis] = resized.after
@@ -255,6 +256,7 @@ register(
     expand=_expand_resize,
     static_inputs=(1, 2, 3),
     split_ahead=split_resize,
+    is_split_ahead=lambda operands, attributes: attributes.keep_aspect_ratio_policy != "stretch",
     adapters=((10, _resize_10),),
 )
 

@@ -1,4 +1,5 @@
-"""Resize and Upsample where scales, the region of interest or positions are floats of the run.
+"""Resize and Upsample where scales, the region of interest or positions are floats of the run, or sizes follow from an
+aspect ratio that a run decides.
 
 A device computes the sizes, which are read back, and the positions, in onnxruntime's float32 arithmetic; quotients that
 devices round wrongly are put right where rounding decides, at halves and whole numbers.
@@ -22,6 +23,7 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..math.axis_maps import AxisMap, ReadMap
 from ..math.nodes import fields_of, in_type, integer
+from ..math.quotients import rounded_quotient
 from ..math.resize_antialias import computed_filter_matrix, resample
 from ..math.resize_positions import TIE, ResizedAxis
 from ..registry import Builder, Inferred, Read, SplitBuilder, register
@@ -64,21 +66,33 @@ def _infer_sizes(node: Node) -> Inferred:
     return [(INT32, (len(axes),))]
 
 
-def _read_size(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
-    """Compute ``floor(size * scale)`` in float32; -1 where a scale is not positive, or the size has over 31 bits."""
-    scale = read(1, coordinates)
+def _size_before(node: Node, coordinates: Sequence[Dim]) -> Expr:
+    """Return the size, as float32, of the axis that the element at ``coordinates`` is about."""
     shape = node.operand(0).shape
     *others, last = (ex.cast(ex.coordinate(shape[axis]), "f32") for axis in _axes(node))
     size = last
     for number, each in enumerate(others):
         here = ex.compare("eq", ex.coordinate(coordinates[0]), ex.const(number, "i32"))
         size = ex.select(here, each, size)
-    after = ex.unary("floor", size * scale)
-    fits = ex.binary(
-        "and", ex.compare("gt", scale, ex.const(0.0, "f32")), ex.compare("lt", after, ex.const(2**31, "f32"))
-    )
+    return size
+
+
+def _read_size(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """Compute ``floor(size * scale)`` in float32; -1 where a scale is not positive, or the size has over 31 bits.
+
+    Sizes that keep aspect ratios are the nearest integers, halves rounded up, and may be 0.
+    """
+    keeps = node.attributes.keep_aspect_ratio_policy != "stretch"
+    scale = read(1, coordinates)
+    after = _size_before(node, coordinates) * scale
+    after = ex.unary("floor", after * ex.const(2.0, "f32") if keeps else after)
+    lowest = ex.compare("ge" if keeps else "gt", scale, ex.const(0.0, "f32"))
+    fits = ex.binary("and", lowest, ex.compare("lt", after, ex.const(2**31, "f32")))
     fits = ex.binary("and", fits, ex.unary("not", ex.unary("isnan", after)))
-    return ex.select(fits, ex.cast(after, "i32"), ex.const(-1, "i32"))
+    size = ex.cast(after, "i32")
+    if keeps:  # half of the doubled size, rounded up: a float32 sum would be rounded before
+        size = ex.binary("shr", size + ex.const(1, "i32"), ex.const(1, "i32"))
+    return ex.select(fits, size, ex.const(-1, "i32"))
 
 
 register(
@@ -88,6 +102,30 @@ register(
     infer=_infer_sizes,
     gather=_read_size,
     types=(checks.MOVED, _FLOAT32),
+    reads=1,
+)
+
+
+def _infer_ratios(node: Node) -> Inferred:
+    axes, shape = _axes(node), node.operand(0).shape
+    checks.require(node.operand(1).shape == (len(axes),), node, f"there are no {len(axes)} sizes")
+    has_elements = all(ix.less(0, shape[axis]) for axis in axes)
+    checks.require(has_elements, node, "an axis without elements has no aspect ratio")
+    return [(FLOAT32, (len(axes),))]
+
+
+def _read_ratio(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
+    """Compute how many times as large an axis is afterwards, rounded once to float32."""
+    return rounded_quotient(ex.cast(read(1, coordinates), "f32"), _size_before(node, coordinates))
+
+
+register(
+    name="ResizedRatios",
+    domain="loom",
+    attributes=ByFloatsAttributes,
+    infer=_infer_ratios,
+    gather=_read_ratio,
+    types=(checks.MOVED, checks.INDICES),
     reads=1,
 )
 
@@ -190,10 +228,8 @@ def require_antialias(node: Node) -> None:
 
 
 def _infer_resized(node: Node) -> Inferred:
-    value, attributes = node.operand(0), node.attributes
+    value = node.operand(0)
     require_antialias(node)
-    if attributes.keep_aspect_ratio_policy != "stretch" and node.optional(2) is None:
-        raise UnsupportedError("a Resize that keeps aspect ratios needs a roi that is known", origin=node.origin)
     axes, sizes = _axes(node), checks.static_dims(node, 3, "sizes of Resize")
     checks.require(len(axes) == len(sizes), node, f"{len(sizes)} sizes for {len(axes)} axes")
     resized = dict(zip(axes, sizes))
@@ -289,7 +325,10 @@ def by_positions(builder: Builder, node: Node, axes: Mapping[int, ResizedAxis]) 
 def split_resize(
     builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: ResizeAttributes
 ) -> None:
-    """Split a Resize: leading axes whose scales are constants of one have no sizes to read."""
+    """Split a Resize: leading axes whose scales are constants of one have no sizes to read.
+
+    One that keeps aspect ratios has one scale, the smallest or the largest ratio of an axis.
+    """
     value, roi, scales, sizes = (*inputs, "", "", "")[:4]
     options: dict[str, Any] = fields_of(attributes)
     if scales:
@@ -300,8 +339,14 @@ def split_resize(
                 unchanged += elements.size
             else:
                 names.append(name)
-        options["unchanged"] = unchanged
+        options |= {"unchanged": unchanged, "keep_aspect_ratio_policy": "stretch"}
         if names and unchanged:
             scales = names[0] if len(names) == 1 else builder.apply("Concat", *names, axis=0)
+    elif attributes.keep_aspect_ratio_policy != "stretch":
+        ratios = builder.apply("ResizedRatios", value, sizes, domain="loom", **options)
+        pick = {"not_larger": "ReduceMin", "not_smaller": "ReduceMax"}[attributes.keep_aspect_ratio_policy]
+        scale = builder.apply(pick, ratios, keepdims=0)
+        scales = builder.apply("Expand", scale, builder.apply("Shape", ratios))
+    if scales:
         sizes = builder.apply("ResizedSizes", value, scales, domain="loom", **options)
     builder.apply_to(outputs, "ResizedByFloats", value, roi, scales, sizes, domain="loom", **options)

@@ -148,7 +148,7 @@ register(
     bounded_inputs=(1, 2),
     axes=Axes(3),
     split_ahead=split_slice,
-    is_split_ahead=lambda operands: len(operands) > 4 and is_open(operands[4]),
+    is_split_ahead=lambda operands, attributes: len(operands) > 4 and is_open(operands[4]),
     adapters=((1, _slice_to_inputs),),
 )
 

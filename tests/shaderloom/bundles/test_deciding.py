@@ -1,8 +1,8 @@
 """Integers and conditions that decide shapes, axes and nodes of bundles, beside onnxruntime.
 
 Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile,
-shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes, compiler/ops/onnx/generators,
-compiler/ops/onnx/resize_by_floats.
+shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes, compiler/ops/math/quotients,
+compiler/ops/onnx/generators, compiler/ops/onnx/resize_by_floats.
 """
 
 from __future__ import annotations
@@ -59,6 +59,28 @@ def test_lengths_of_ranges_of_floats_are_exact(tmp_path, device):
             feeds = {"a": np.float32(start), "b": np.float32(limit), "d": np.float32(delta)}
             with pytest.raises(shaderloom.InputError, match=r"'n' is -1 in this run, .* compiled for 0"):
                 session.run(None, feeds)
+
+
+def test_sizes_that_keep_aspect_ratios_are_exact(tmp_path, device):
+    """As float32 has them: halves often lie at the end of a product with a rounded quotient."""
+    model = parse("""g (float[n, m] x, int64[2] sizes) => (float[a, b] y, float[c, d] z) {
+        y = Resize<keep_aspect_ratio_policy = "not_larger">(x, , , sizes)
+        z = Resize<keep_aspect_ratio_policy = "not_smaller">(x, , , sizes) }""")
+    ranges = dict.fromkeys("abcd", (0, 2000))
+    dynamic = {"n": (1, 60), "m": (1, 60)}
+    compile_bundle(model, tmp_path / "b", shapes=[{"x": (1, 1), "sizes": (2,)}], dynamic=dynamic, ranges=ranges)
+    draw = np.random.default_rng(0)
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        for case in range(80):
+            before = draw.integers(1, 61, 2)
+            after = before * draw.integers(1, 40) // 2 if case % 2 else draw.integers(0, 33, 2)
+            ratios = after.astype(np.float32) / before.astype(np.float32)
+            feeds = {"x": np.ones(before, np.float32), "sizes": after}
+            for result, ratio in zip(session.run(None, feeds), (ratios.min(), ratios.max()), strict=True):
+                sizes = np.floor((ratio * before.astype(np.float32)).astype(np.float64) + 0.5)
+                assert result.shape == tuple(sizes), (before, after)
+        with pytest.raises(shaderloom.InputError, match=r"'a' is -1 in this run, .* compiled for 0"):
+            session.run(None, {"x": np.ones((2, 2), np.float32), "sizes": ints(-1, 2)})
 
 
 def test_scales_that_are_none_are_refused(tmp_path, device):
