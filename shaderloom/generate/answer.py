@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from ..runtime.plan.errors import InputError
 from .text_row import TextRow
 
 #: What yields the pieces of an answer as they come
@@ -63,5 +65,10 @@ class Generation:
         return piece
 
     def close(self) -> None:
-        """End the generation; what was generated stays in the generator's cache."""
+        """End the generation; what was generated stays in the generator's cache.
+
+        Raises :class:`InputError` while it computes a token, as for what a logits processor calls.
+        """
+        if inspect.getgeneratorstate(self._pieces) == inspect.GEN_RUNNING:
+            raise InputError("the answer is being computed", hint="fork() the generator for another one meanwhile")
         self._pieces.close()

@@ -159,7 +159,11 @@ class TokenChoices:
 
     def _on_host(self, rule: TokenRule, ids: Sequence[int], logits: np.ndarray, allowed: np.ndarray | None) -> int:
         for processor in rule.processors:
-            logits = np.asarray(processor(ids, logits), np.float32).reshape(logits.shape)
+            changed = np.asarray(processor(list(ids), logits))
+            if changed.size != logits.size or changed.dtype.kind in "OUSc":
+                other = f"{changed.dtype}{list(changed.shape)}"
+                raise InputError(f"a logits processor returns float32[{logits.size}], not {other}")
+            logits = changed.astype(np.float32).reshape(logits.shape)
         if allowed is not None:
             logits = masked(logits, allowed)
         return choose(logits, _seen(ids, logits.size), rule.sampling, len(ids))

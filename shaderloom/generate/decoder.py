@@ -16,6 +16,7 @@ from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, LOGITS_ROWS, MASK, PAST, POSITIONS, TOKEN
 from ..runtime.plan.errors import InputError, ModelError, ShapeError, UnsupportedError
 from ..session.session import InferenceSession
+from .arguments import integer
 from .cache import ROWS, KeyValueCache
 from .decoder_runs import DecoderRun, tokens_title
 from .folder import BATCH, ModelFolder
@@ -239,7 +240,7 @@ class CachedDecoder:
 
 def checked_length(folder: ModelFolder, max_length: int | None) -> int:
     """Return the most tokens of a text; raise :class:`InputError` for more than the model's context."""
-    if max_length is not None and not 1 <= max_length <= folder.context:
+    if max_length is not None and not 1 <= integer("max_length", max_length) <= folder.context:
         raise InputError(f"max_length is from 1 to the context of the model, {folder.context}, not {max_length}")
     return max_length or min(folder.context, LENGTH)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,6 +15,7 @@ import numpy as np
 from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
+from .arguments import entries, functions, integer, is_integer
 from .batch import BatchDecoder, unpadded
 from .cache import common_prefix
 from .chat_template import Message
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .cache import KeyValueCache
 
 Prompt = str | Sequence[int] | Sequence[Message]
+_PROMPT = "a prompt is a text, a list of token ids, or a list of messages"
 
 
 class Generator:
@@ -131,14 +133,14 @@ class Generator:
         self._live()
         if isinstance(prompt, str):
             return self._checked(self._shared.tokenizer.encode(prompt))
-        entries: list[Any] = list(prompt)
-        if entries and all(isinstance(entry, Mapping) for entry in entries):
-            text = self._shared.template.format(entries)
+        listed = entries(prompt, _PROMPT)
+        if listed and all(isinstance(entry, Mapping) for entry in listed):
+            text = self._shared.template.format(listed)
             return self._checked(self._shared.tokenizer.encode(text, special=False))
-        try:
-            return self._checked([int(entry) for entry in entries])
-        except (TypeError, ValueError):
-            raise InputError("a prompt is a text, a list of token ids, or a list of messages") from None
+        for entry in listed:
+            if not is_integer(entry):
+                raise InputError(f"{_PROMPT}; {entry!r:.80} is no token id")
+        return self._checked([int(entry) for entry in listed])
 
     def _checked(self, ids: list[int]) -> list[int]:
         vocabulary = self._shared.decoder.form.vocabulary
@@ -206,7 +208,7 @@ class Generator:
         row = TextRow(self._task(ids, max_new_tokens=max_new_tokens, stop=stop, **options))
         if self._active is not None:
             self._active.close()
-        statistics = Statistics(prompt_tokens=len(ids), seed=options["seed"])
+        statistics = Statistics(prompt_tokens=len(ids), seed=row.task.rule.sampling.seed)
         shared, most = self._shared, self._checked_draft(prompt_lookup_num_tokens)
         tokens = TextTokens(shared.decoder, shared.choice, self._cache, self._ids)
         each = tokens.drafted(row, most, shared.verification, statistics) if most else tokens.each(row)
@@ -241,7 +243,8 @@ class Generator:
         if folder.is_bundle and not folder.batch:
             reason = "the bundle has plans for one text alone"
             raise UnsupportedError(reason, hint="compile it with --batch, or generate the answers one after another")
-        texts = [self.encode(prompt) for prompt in unpadded(prompts, attention_mask)]
+        listed = entries(prompts, "prompts are a list of prompts")
+        texts = [self.encode(prompt) for prompt in unpadded(listed, attention_mask)]
         rows = [TextRow(self._task(ids, seed=each, **options)) for ids, each in zip(texts, _seeds(seed, len(texts)))]
         most = folder.batch if folder.is_bundle else len(rows)
         for first in range(0, len(rows), max(most, 1)):
@@ -281,7 +284,7 @@ class Generator:
 
     def _checked_draft(self, tokens: int) -> int:
         """Return the tokens of a draft; raise an error if there can be none of so many."""
-        if not isinstance(tokens, int) or not 0 <= tokens < VERIFIED:
+        if not is_integer(tokens) or not 0 <= tokens < VERIFIED:
             raise InputError(f"prompt_lookup_num_tokens is from 0 to {VERIFIED - 1}, not {tokens!r}")
         if tokens:
             decoder, folder = self._shared.decoder, self._shared.folder
@@ -329,11 +332,12 @@ class Generator:
             constraint = TextConstraint(process, follows, len(ids))
         if shared.folder.has_tokenizer:
             words = TextStream(shared.writer if for_thread else shared.tokenizer, ids)
-        rule = TokenRule(chosen, tuple(processors), constraint)
+        rule = TokenRule(chosen, functions("processors", processors), constraint)
         return TextTask(ids, count, shared.folder.ends, words, stops, rule)
 
     def _checked_count(self, ids: Sequence[int], wanted: int | None) -> int:
         """Return how many tokens may follow; raise :class:`InputError` if fewer fit than are wanted."""
+        wanted = None if wanted is None else integer("max_new_tokens", wanted)
         room = self.max_length - len(ids)
         if room < 1 or (wanted is not None and wanted > room):
             raise InputError(
@@ -395,7 +399,7 @@ class Generator:
     def rewind(self, length: int = 0) -> None:
         """Forget the tokens in the cache but for the first ``length``."""
         self._live()
-        if not 0 <= length <= len(self._ids):
+        if not 0 <= integer("length", length) <= len(self._ids):
             raise InputError(f"the cache has {len(self._ids)} tokens; it cannot be rewound to {length}")
         self._cache.rewind(length)
         del self._ids[length:]
@@ -438,11 +442,12 @@ def _seeds(seed: int | Sequence[int] | None, count: int) -> Sequence[int]:
     """Return a seed for each row."""
     if seed is None:
         return [_drawn(None) for _ in range(count)]
-    if isinstance(seed, int):
+    if not isinstance(seed, Iterable):
         return [seed] * count
-    if len(seed) != count:
-        raise InputError(f"seed is an integer, or one for each of the {count} prompts, not {len(seed)}")
-    return seed
+    seeds = entries(seed, "seed is an integer, or one for each prompt")
+    if len(seeds) != count:
+        raise InputError(f"seed is an integer, or one for each of the {count} prompts, not {len(seeds)}")
+    return seeds
 
 
 def _filler(row: TextRow) -> TextRow:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
 from ..runtime.plan.errors import InputError
+from .arguments import is_integer
 
 #: Shifts and factors of a hash of 32 bits (C. Wellons, "lowbias32")
 MIX = ((16, 0x7FEB352D), (15, 0x846CA68B))
@@ -41,7 +43,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` for a parameter out of its range."""
+        """Raise :class:`InputError` for a parameter out of its range; make those of numpy Python's."""
         for name, low, high in (
             ("temperature", 0, 1e4),
             ("top_k", 0, 1 << 31),
@@ -52,9 +54,11 @@ class Sampling:
         ):
             value = getattr(self, name)
             whole = name in ("top_k", "seed")
-            if not isinstance(value, int if whole else (int, float)) or not low <= value <= high:
+            is_right = is_integer(value) or (not whole and isinstance(value, Real) and not isinstance(value, bool))
+            if not is_right or not low <= value <= high:
                 kind = "an integer" if whole else "a number"
                 raise InputError(f"{name} is {kind} from {low:g} to {high:g}, not {value!r}")
+            object.__setattr__(self, name, int(value) if whole else float(value))
 
     @property
     def is_greedy(self) -> bool:

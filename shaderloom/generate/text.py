@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
+from .arguments import entries
 from .limited_process import LimitedProcess
 
 #: Bytes of a tokenizer's file
@@ -110,11 +111,11 @@ class StopTexts:
     """Ends a text at the first of several texts, of which no part is let through."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if isinstance(stops, str):
-            stops = [stops]
-        if not all(isinstance(stop, str) and stop for stop in stops):
-            raise InputError("stop is a text or a list of texts, none of them empty")
-        self._stops = tuple(stops)
+        meaning = "stop is a text or a list of texts, none of them empty"
+        listed = [stops] if isinstance(stops, str) else entries(stops, meaning)
+        if not all(isinstance(stop, str) and stop for stop in listed):
+            raise InputError(meaning)
+        self._stops = tuple(listed)
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:

@@ -1,7 +1,7 @@
 """Texts of a tiny decoder: the tokens of a float64 reference, whatever the cache has and however it is used.
 
-Covers: shaderloom/generate/generator, shaderloom/generate/answer, shaderloom/generate/decoder,
-shaderloom/generate/cache, shaderloom/generate/text_row, shaderloom/generate.
+Covers: shaderloom/generate/generator, shaderloom/generate/answer, shaderloom/generate/arguments,
+shaderloom/generate/decoder, shaderloom/generate/cache, shaderloom/generate/text_row, shaderloom/generate.
 """
 
 from __future__ import annotations
@@ -195,14 +195,82 @@ def test_lengths_are_checked_before_anything_runs(generator: Generator, folder: 
     for ids, count in ((drawn(length), None), (drawn(length - 3), 4), (drawn(3), 0)):
         with pytest.raises(InputError):
             generator.generate(ids, max_new_tokens=count)
-    for wrong in ([], [len(TOKENS)], [-1], ["a"], [{"role": 3}], 3.5):
-        with pytest.raises((InputError, TypeError)):
-            generator.generate(wrong)  # type: ignore[arg-type]
+    prompts: list[tuple[Any, str]] = [
+        ([], "no tokens"), ([len(TOKENS)], f"0 to {len(TOKENS) - 1}, not {len(TOKENS)}"), ([-1], "not -1"),
+        ([{"role": 3}], "a message is"), (["3"], "'3' is no token"), ([3.7], "3.7 is no token"), ([True], "True is no"),
+        (np.array([3.5]), "3.5"), (b"abc", "a prompt is"), (3.5, "a prompt is"), (None, "a prompt is"),
+        ({3: 4}, "a prompt is"),
+    ]  # fmt: skip
+    for wrong, message in prompts:
+        with pytest.raises(InputError, match=message):
+            generator.generate(wrong)
     assert generator.tokens == before
     with pytest.raises(InputError, match="max_length"):
         Generator(folder, device=device, max_length=CONTEXT + 1)
+    for number in (True, 300.0, "300"):
+        with pytest.raises(InputError, match="max_length is an integer"):
+            Generator(folder, device=device, max_length=number)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rewound"):
         generator.rewind(len(before) + 1)
+    with pytest.raises(InputError, match="length is an integer"):
+        generator.rewind(1.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("max_new_tokens", (3.0, "3", True)), ("temperature", (True, "1", None, float("nan"))), ("top_k", (True, 2.0)),
+        ("seed", (True, 1.5)), ("stop", (None, 5, b"a", [5], [""])), ("prompt_lookup_num_tokens", (True, 2.0, None)),
+        ("processors", (None, len, [3])),
+    ],
+)  # fmt: skip
+def test_arguments_of_other_types_are_errors(generator: Generator, name: str, values: tuple[Any, ...]):
+    for value in values:
+        options = {"max_new_tokens": 2, name: value}
+        with pytest.raises(InputError, match=name):
+            generator.generate([3], **options)
+        if name != "prompt_lookup_num_tokens":
+            with pytest.raises(InputError, match=name):
+                generator.generate_batch([[3]], **options)
+
+
+def test_numbers_of_numpy_are_numbers(generator: Generator):
+    plain = greedy(generator, [3, 4], 3, temperature=0.5, top_k=9, seed=7)
+    options: dict[str, Any] = {"temperature": np.float32(0.5), "top_k": np.int64(9), "seed": np.uint32(7)}
+    answer = generator.generate(np.array([3, 4]), max_new_tokens=np.int32(3), stream=False, **options)  # type: ignore[arg-type]
+    assert answer.tokens == plain and type(answer.statistics.seed) is int
+    (row,) = generator.generate_batch([[3, 4]], max_new_tokens=3, **options)
+    assert row.tokens == plain
+
+
+def test_what_processors_return_and_call_is_checked(generator: Generator, tiny: TinyGguf):
+    """They cannot change the text either, whose tokens they are passed."""
+
+    def again(ids: Any, logits: np.ndarray) -> np.ndarray:
+        generator.generate([3])
+        return logits
+
+    def append(ids: Any, logits: np.ndarray) -> np.ndarray:
+        ids.append(5)
+        return logits
+
+    wrong: list[Any] = [lambda ids, logits: None, lambda ids, logits: logits[:5], lambda ids, logits: logits + 0j]
+    for processor in wrong:
+        with pytest.raises(InputError, match=f"returns float32.{len(TOKENS)}., not"):
+            greedy(generator, [3], 1, processors=[processor])
+    with pytest.raises(InputError, match="is being computed"):
+        greedy(generator, [3], 1, processors=[again])
+    assert greedy(generator, [3], 4, processors=[append]) == until_end(tiny.greedy([3], 4))
+
+
+def test_prompts_of_a_batch_are_a_list(generator: Generator):
+    for wrong in ("the cat", None, 5, {"role": "user", "content": "a"}):
+        with pytest.raises(InputError, match="prompts are a list"):
+            generator.generate_batch(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a prompt is"):
+        generator.generate_batch([3, 4])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="seed"):
+        generator.generate_batch([[3], [4]], seed=1.5)  # type: ignore[arg-type]
 
 
 def test_a_closed_generator(folder: Path, device: Any):
