@@ -1,11 +1,10 @@
 import { requireInput } from "./errors.js";
 
 /**
- * Return what `promise` resolves to, or reject with the signal's reason as soon as it is aborted.
+ * Return what `promise` resolves to, or reject with the signal's reason as soon as it is aborted, or "input" for no signal.
  *
  * @template T
  * @param {Promise<T>} promise @param {AbortSignal | undefined} signal @returns {Promise<T>}
- * @throws {ShaderloomError} "input" for what is no signal
  */
 export function abortable(promise, signal) {
   if (!signal) return promise;

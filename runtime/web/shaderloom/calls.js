@@ -7,7 +7,7 @@
 
 import { writeArray } from "./buffers.js";
 import { elementBytes } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { requireInput, ShaderloomError } from "./errors.js";
 import { isBuffer } from "./feeds.js";
 import {
   bufferSize, elementCount, evaluate, ITERATION_STRIDE, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS, shapeOf,
@@ -207,8 +207,8 @@ function requireDistinct({ states }, fed, written) {
   const begun = new Map(states.map(({ output, input }) => [`output:${output}`, `input:${input}`]));
   for (const [output, buffer] of written) {
     for (const [input, other] of fed) {
-      if (other !== buffer || begun.get(output) === input) continue;
-      throw new ShaderloomError("input", `'${input.slice(6)}': its GPUBuffer is written, with '${output.slice(7)}', and fed`);
+      const fits = other !== buffer || begun.get(output) === input;
+      requireInput(fits, `'${input.slice(6)}': its GPUBuffer is written, with '${output.slice(7)}', and fed`);
     }
   }
 }
@@ -222,9 +222,7 @@ export function encodeStates(encoder, { inputs, states }, symbols, lookup) {
     const [source, target] = [lookup(`input:${input}`), lookup(`output:${output}`)];
     const size = Math.ceil((bytes.get(input) ?? 0) / 4) * 4;
     if (!source || !target || source === target || !size) continue;
-    if (!(source.usage & GPUBufferUsage.COPY_SRC)) {
-      throw new ShaderloomError("input", `'${input}' is copied: its GPUBuffer lacks the usage COPY_SRC`);
-    }
+    requireInput(source.usage & GPUBufferUsage.COPY_SRC, `'${input}' is copied: its GPUBuffer lacks the usage COPY_SRC`);
     encoder.copyBufferToBuffer(source, 0, target, 0, size);
   }
 }

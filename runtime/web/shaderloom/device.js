@@ -17,11 +17,8 @@ export function checkDevice(device, manifest) {
 export async function openDevice(manifest) {
   if (!globalThis.navigator?.gpu) {
     const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
-    throw new ShaderloomError(
-      "device",
-      `this browser offers no WebGPU${why}. ` +
-        "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings",
-    );
+    const advice = "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings";
+    throw new ShaderloomError("device", `this browser offers no WebGPU${why}. ${advice}`);
   }
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) {

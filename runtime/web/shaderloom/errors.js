@@ -14,8 +14,7 @@ export class ShaderloomError extends Error {
   }
 }
 
-/** Check an argument of a caller. @param {unknown} holds @param {string} message @returns {asserts holds}
- *  @throws {ShaderloomError} "input" */
+/** @param {unknown} holds @param {string} message @returns {asserts holds} @throws {ShaderloomError} "input" */
 export function requireInput(holds, message) {
   if (!holds) throw new ShaderloomError("input", message);
 }

@@ -41,9 +41,8 @@ export function normaliseFeed(name, feed, dtype) {
   const type = (data ?? feed)?.constructor?.name ?? typeof feed;
   const fits = ArrayBuffer.isView(data) && arrays.includes(type);
   requireInput(fits, `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
-  if (dims) {
-    requireInput(elementCount(dims) === data.length, `'${name}' has ${data.length} elements, which is not ${formatShape(dims)}`);
-  }
+  const { length } = data;
+  if (dims) requireInput(elementCount(dims) === length, `'${name}' has ${length} elements, which is not ${formatShape(dims)}`);
   return { data, dtype, dims };
 }
 

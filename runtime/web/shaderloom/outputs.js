@@ -1,4 +1,4 @@
-/** @import { DataType, Located, Plan, Port, RunOptions, Tensor } from "../shaderloom.js" */
+/** @import { DataType, Located, Plan, RunOptions, Tensor } from "../shaderloom.js" */
 /** @import { Lookup } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { DeviceGuard } from "./guard.js" */
@@ -23,23 +23,23 @@ const LOCATIONS = ["cpu", "gpu", "view"];
 /** Staging buffers that wait for the next run. */
 const CACHED_STAGING = 4;
 
-/** Check the names of the outputs that a caller wants. @param {readonly Port[]} ports @param {readonly string[]} [names]
- *  @throws {ShaderloomError} "input" for what is no list of names of outputs */
-export function requireOutputs(ports, names = []) {
+/** Return the ports of `names`, or all. @template {{ name: string }} P @param {readonly P[]} ports
+ *  @param {readonly string[]} [names] @throws {ShaderloomError} "input" for what is no list of names of ports */
+export function selectPorts(ports, names) {
+  if (!names) return ports;
   requireInput(Array.isArray(names), "outputs is a list of names");
-  for (const name of names) requireInput(ports.some((port) => port.name === name), `the model has no output '${name}'`);
-}
-
-/** Return the outputs of a run, those of `names` or all. @param {Plan} plan @param {Symbols} symbols
- *  @param {readonly string[]} [names] @returns {Output[]} */
-export function selectOutputs(plan, symbols, names = plan.outputs.map((port) => port.name)) {
-  const ports = new Map(plan.outputs.map((port) => [port.name, port]));
   return names.map((name) => {
-    const port = /** @type {Plan["outputs"][0]} */ (ports.get(name));
-    const dims = shapeOf(port, symbols);
-    return { name, dtype: port.dtype, dims, bytes: elementCount(dims) * elementBytes(port.dtype) };
+    const port = ports.find((each) => each.name === name);
+    requireInput(port, `the model has no output '${name}'`);
+    return port;
   });
 }
+
+/** @param {Plan} plan @param {Symbols} symbols @param {readonly string[]} [names] @returns {Output[]} */
+export const selectOutputs = (plan, symbols, names) => selectPorts(plan.outputs, names).map(({ name, dtype, shape }) => {
+  const dims = shapeOf({ name, shape }, symbols);
+  return { name, dtype, dims, bytes: elementCount(dims) * elementBytes(dtype) };
+});
 
 /** Return the source of each output by its name: aliases lead to an input, a weight or another output.
  *  @param {Plan} plan @returns {Map<string, Source>} */

@@ -16,7 +16,7 @@ import { encodeStates } from "./calls.js";
 import { elementBytes, typedArray } from "./dtypes.js";
 import { ShaderloomError } from "./errors.js";
 import { isBuffer, requireShape } from "./feeds.js";
-import { contentOf, placeOutputs } from "./outputs.js";
+import { contentOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import { rangeViolation } from "./shapes.js";
 import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
@@ -63,13 +63,14 @@ export class ProgramRunner {
    * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
    * @param {readonly api.Port[]} ports the outputs of the model
    * @param {api.RunOptions & { time?: TimeCalls }} options @returns {Promise<Record<string, api.Tensor>>}
-   * @throws {ShaderloomError} "input" for shapes that do not fit and integers outside of their ranges, "bundle", "device";
-   *   and the signal's reason once it is aborted
+   * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
+   *   "bundle", "device"; and the signal's reason once it is aborted
    */
-  async run(program, symbols, feeds, ports, { outputs = ports.map(({ name }) => name), inPlace, ...options }) {
+  async run(program, symbols, feeds, ports, { inPlace, ...options }) {
+    const outputs = selectPorts(ports, options.outputs).map(({ name }) => name);
     const turn = await this.#pacer.turn(options.signal);
     try {
-      return await this.#run(turn, program, symbols, feeds, { outputs, inPlace, ...options });
+      return await this.#run(turn, program, symbols, feeds, { ...options, outputs, inPlace });
     } finally {
       turn.end();
     }

@@ -11,7 +11,7 @@ import { checkDevice, openDevice } from "./device.js";
 import { requireInput } from "./errors.js";
 import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
-import { begunBuffers, placeOutputs, requireOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
+import { begunBuffers, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { Signature } from "./signature.js";
 import { requireFewer } from "./weights.js";
 
@@ -21,13 +21,12 @@ import { requireFewer } from "./weights.js";
  * What `options` mean is with their types, in shaderloom.d.ts.
  *
  * @type {typeof api.load}
- * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it, "input"
- *   for arguments of other types; and the signal's reason once it is aborted
+ * @throws {ShaderloomError} "bundle" for a bundle that cannot be read, "device" for a device that cannot run it, "input";
+ *   and the signal's reason once it is aborted
  */
 export const load = (source, options = {}) => abortable(Session.open(source, options), options.signal);
 
-/** A loaded bundle; shaderloom.d.ts says what its methods do. Runs may overlap: what they submit, and what they give, is in
- *  the order in which they begin. @implements {api.Session} */
+/** A loaded bundle; shaderloom.d.ts says what its methods do. @implements {api.Session} */
 class Session {
   #files;
   #options;
@@ -104,7 +103,6 @@ class Session {
     const { device } = guard;
     signal?.throwIfAborted();
     guard.check();
-    requireOutputs(this.outputs, outputs);
     const { program, index, symbols, values } = this.#signature.match(feeds);
     if (program) return this.#runProgram(program, symbols, values, options);
     const loaded = await this.#planFor(index, symbols, values);
@@ -223,7 +221,8 @@ async function attach(files, options) {
 async function prepare({ manifest, programs: runner }, { plans }, index) {
   const { plans: whole, programs = [] } = manifest;
   const records = [...whole.map((plan) => [plan]), ...programs.map(({ steps }) => runner?.stagesOf(steps))];
-  requireInput(index === undefined || records[index], `the bundle has no plan ${index}`);
-  const loaded = await plans.load((index === undefined ? records : [records[index]]).flatMap((each) => each ?? []));
+  const chosen = index === undefined ? records : [records[index]];
+  requireInput(chosen[0], `the bundle has no plan ${index}`);
+  const loaded = await plans.load(chosen.flatMap((each) => each ?? []));
   return loaded.map(({ plan }) => plan);
 }

@@ -2,7 +2,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { PartialSymbols, Symbols } from "./shapes.js" */
 
-import { requireInput, ShaderloomError } from "./errors.js";
+import { requireInput } from "./errors.js";
 import { isBuffer, normaliseFeed } from "./feeds.js";
 import { bindShapes, rangeViolation } from "./shapes.js";
 import { formatShape } from "./sizes.js";
@@ -14,6 +14,7 @@ export class Signature {
     const ports = [...manifest.inputs, ...manifest.overridable];
     /** @type {Record<string, DataType>} */
     this.dtypes = Object.fromEntries(ports.map((port) => [port.name, port.dtype]));
+    this.names = ports.map(({ name }) => name).join(", ");
     this.ranges = manifest.dynamic;
     this.programs = [...manifest.plans.map(() => undefined), ...(manifest.programs ?? [])];
     this.shapes = [...manifest.plans, ...(manifest.programs ?? [])].map(({ shapes }) => shapes);
@@ -32,12 +33,12 @@ export class Signature {
     const values = this.#normalise(feeds);
     const lacking = this.shapes.map((shapes) => Object.keys(shapes).filter((name) => !(name in values)));
     requireInput(lacking.some(({ length }) => !length), `the feeds lack ${lacking[0].join(", ")}`);
-    const names = nameSet(Object.keys(values));
+    const count = Object.keys(values).length;
     const fitting = [];
     /** @type {Set<string>} */
     const violations = new Set();
     for (const [index, shapes] of this.shapes.entries()) {
-      const symbols = nameSet(Object.keys(shapes)) === names ? bindShapes(shapes, values, this.dtypes) : null;
+      const symbols = !lacking[index].length && Object.keys(shapes).length === count ? bindShapes(shapes, values, this.dtypes) : null;
       const violation = symbols && rangeViolation(symbols, this.ranges);
       if (violation) violations.add(violation);
       else if (symbols) fitting.push({ index, symbols });
@@ -45,16 +46,14 @@ export class Signature {
     if (!fitting.length) {
       const asked = Object.entries(values).map(([name, value]) => `${name}=${describeSize(value)}`).join(" ");
       const why = [...violations].map((text) => ` (${text})`).join("");
-      const message = `the bundle was not compiled for ${asked}; it was for ${this.#describe()}${why}`;
-      throw new ShaderloomError("input", message);
+      requireInput(false, `the bundle was not compiled for ${asked}; it was for ${this.#describe()}${why}`);
     }
     const [{ index, symbols }] = fitting;
     const shaped = Object.values(values).every(({ dims }) => dims);
     if (isComplete(symbols) && (fitting.length === 1 || shaped)) {
       return { index, program: this.programs[index], symbols, values };
     }
-    const shapes = this.#describe();
-    throw new ShaderloomError("input", `the sizes of the feeds do not say which shapes are meant (${shapes}): give {data, dims}`);
+    requireInput(false, `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`);
   }
 
   /** @param {Feeds} feeds */
@@ -62,10 +61,7 @@ export class Signature {
     /** @type {Record<string, Value>} */
     const values = Object.create(null); // a name may be __proto__
     for (const [name, feed] of Object.entries(feeds)) {
-      if (!Object.hasOwn(this.dtypes, name)) {
-        const names = Object.keys(this.dtypes).join(", ");
-        throw new ShaderloomError("input", `the model has no input '${name}'; it has ${names}`);
-      }
+      requireInput(Object.hasOwn(this.dtypes, name), `the model has no input '${name}'; it has ${this.names}`);
       values[name] = normaliseFeed(name, feed, this.dtypes[name]);
     }
     return values;
@@ -78,9 +74,6 @@ export class Signature {
       .join("; ");
   }
 }
-
-/** Return names as a text that is the same for any order of them. @param {string[]} names */
-const nameSet = (names) => [...names].sort().join("\n");
 
 /** @param {PartialSymbols} symbols @returns {symbols is Symbols} */
 const isComplete = (symbols) => !Object.values(symbols).includes(undefined);

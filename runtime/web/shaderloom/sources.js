@@ -27,7 +27,7 @@ export class Folder {
   constructor(url) {
     const here = globalThis.document?.baseURI ?? globalThis.location?.href;
     const folder = String(url).replace(/\/*$/, "/");
-    requireInput(URL.canParse(folder, here), `'${url}' is no address${here ? "" : ", which outside of a page is whole"}`);
+    requireInput(URL.canParse(folder, here), `'${url}' is no address`);
     this.#base = new URL(folder, here);
   }
 
