@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,9 +44,17 @@ class Work:
         self._lock = threading.Lock()
         self._busy, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._idle_waiters = 0
+        self._process = os.getpid()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process began the work; a fork of it has neither the threads nor the processes."""
+        return self._process == os.getpid()
 
     def add(self, feeds: Mapping[str, Any]) -> Future[list[Any]]:
         """Append an item; return its future.  Raises :class:`ClosedError`, and :class:`DeviceError` without workers."""
+        if not self.is_ours:
+            raise ClosedError("the pool is that of the process that has opened it", hint="open another one in a fork")
         with self._lock:
             if self._closed:
                 raise ClosedError("the pool is closed")
@@ -138,7 +147,9 @@ class Work:
                     self._forget(1)
 
     def close(self) -> None:
-        """Accept no further items."""
+        """Accept no further items; in a fork do nothing."""
+        if not self.is_ours:
+            return
         with self._lock:
             self._closed = True
             self._notify_all()

@@ -199,7 +199,9 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """End the processes; items without an answer get :class:`ClosedError`."""
+        """End the processes; items without an answer get :class:`ClosedError`.  In a fork do nothing."""
+        if not self._work.is_ours:
+            return
         self._is_ended = True
         self._work.fail(ClosedError("the pool is closed"))
         _end_all(self._workers)

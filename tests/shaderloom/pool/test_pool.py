@@ -180,6 +180,24 @@ def _fail_with(pool: shaderloom.Pool) -> None:
         raise ZeroDivisionError
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_fork_leaves_the_pool_to_its_parent(model):
+    with shaderloom.Pool(model, "cpu") as pool:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                pool.submit(item(0))
+            except ClosedError:
+                pool.terminate()
+                pool.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        check(pool.submit(item(1)).result(PATIENCE), item(1))
+
+
 def test_a_pool_that_is_dropped_ends_its_processes(model, devices):
     pool = shaderloom.Pool(model, devices[:1])
     process = pool.processes[0]
