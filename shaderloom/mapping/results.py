@@ -20,9 +20,9 @@ def write_npz(file: IO[bytes], names: Sequence[str], results: Sequence[Result]) 
     for key in results[0][0] if results else ():
         arrays[key] = _carried(key, [carried[key] for carried, _ in results])
     for position, name in enumerate(names):
-        rows = [outputs[position] for _, outputs in results if not isinstance(outputs, Exception)]
+        rows = [_row(outputs[position]) for _, outputs in results if not isinstance(outputs, Exception)]
         try:
-            arrays[name] = np.concatenate(rows)
+            arrays[name] = np.stack(rows)
         except ValueError as error:
             raise InputError(
                 f"rows of the output differ in shape: {error}", tensor=name, hint="--format parquet"
@@ -47,7 +47,7 @@ def write_parquet(file: IO[bytes], names: Sequence[str], results: Sequence[Resul
         columns[key] = _carried_column(pyarrow, [carried[key] for carried, _ in results])
     shapes: dict[str, Any] = {}
     for position, name in enumerate(names):
-        rows = [None if isinstance(outputs, Exception) else outputs[position] for _, outputs in results]
+        rows = [None if isinstance(outputs, Exception) else _row(outputs[position]) for _, outputs in results]
         columns[name], shapes[name] = _column(pyarrow, rows)
     if has_errors:
         texts = [str(outputs) if isinstance(outputs, Exception) else None for _, outputs in results]
@@ -80,18 +80,23 @@ def _carried_column(pyarrow: Any, values: Sequence[Any]) -> Any:
 def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:
     """Return the rows of an output as a column, and the shape of a row if it is the same for all."""
     present = [row for row in rows if row is not None]
-    shapes = {row.shape[1:] for row in present}
+    shapes = {row.shape for row in present}
     if not present:
         return pyarrow.nulls(len(rows)), ""
     dtype = pyarrow.from_numpy_dtype(_stored(present[0]).dtype)
     shape = ",".join(map(str, next(iter(shapes)))) if len(shapes) == 1 else ""
-    if all(row.size == 1 for row in present) and shapes == {()}:
+    if shapes == {()}:
         return pyarrow.array([None if row is None else _stored(row).reshape(-1)[0] for row in rows], dtype), shape
-    if len(present) == len(rows) and len(shapes) == 1:
+    if len(present) == len(rows) and len(shapes) == 1 and present[0].size:
         flat = pyarrow.array(np.concatenate([_stored(row).reshape(-1) for row in present]), dtype)
         return pyarrow.FixedSizeListArray.from_arrays(flat, present[0].size), shape
     lists = [None if row is None else _stored(row).reshape(-1) for row in rows]
     return pyarrow.array(lists, pyarrow.list_(dtype)), shape
+
+
+def _row(output: np.ndarray) -> np.ndarray:
+    """Return what a row has of an output: without the axis of rows, where it has one of a single row."""
+    return output[0, ...] if output.shape[:1] == (1,) else output
 
 
 def _stored(row: np.ndarray) -> np.ndarray:
