@@ -77,7 +77,11 @@ def _pixels(file: Any, source: str, width: int, height: int) -> np.ndarray:
         raise UnsupportedError("pictures need pillow", hint="pip install 'shaderloom[data]'") from error
     try:
         with Image.open(file) as picture:
-            fitted = ImageOps.fit(picture.convert("RGB"), (width, height), Image.Resampling.BILINEAR)
-            return np.asarray(fitted)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode.startswith("I;16"):  # which pillow would clip at 255
+                upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+            elif upright.mode in ("I", "F"):
+                raise ValueError("its pixels are 32-bit numbers, of which the range is not known")
+            return np.asarray(ImageOps.fit(upright.convert("RGB"), (width, height), Image.Resampling.BILINEAR))
+    except Exception as error:  # decoders raise what comes to them: struct.error, IndexError, EOFError
         raise InputError(f"'{source}' is no picture that can be read: {error}", hint="leave it out") from None

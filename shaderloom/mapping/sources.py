@@ -84,7 +84,7 @@ def _mapped(path: Path) -> dict[str, np.ndarray]:
         else:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(
             f"'{path}' cannot be read: {error}", hint="numpy.save and numpy.savez write such files"
         ) from None
