@@ -10,6 +10,7 @@ import typer
 
 from ..runtime.plan.errors import ShaderloomError, UnsupportedError, unwritable
 from .command import as_command
+from .common import speak_of_options
 from .generation import FolderArgument, FolderOptions, SamplingOptions, open_generator, print_pieces, summary
 from .terminal import echo
 
@@ -68,7 +69,7 @@ class _Chat:
                 elif line:
                     self._answer(line)
             except ShaderloomError as error:
-                echo(f"error: {error}", err=True)
+                echo(f"error: {speak_of_options(str(error))}", err=True)
 
     def _command(self, name: str, argument: str = "") -> None:
         if name == "/reset":

@@ -18,6 +18,7 @@ _SPOKEN = {
     "providers=['CPUExecutionProvider']": "--providers CPUExecutionProvider",
     "limits={...}": "--limits NAME=SIZE",
     "open the generator with a greater max_length": "pass a greater --max-length",
+    "leave the shapes out": "leave --shape out",
     "pass max_length=": "pass --max-length ",
     "pass max_new_tokens": "pass --max-new-tokens",
     "trust is for bundles": "--trust is for bundles",

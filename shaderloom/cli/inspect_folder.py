@@ -45,6 +45,7 @@ def _runs(path: Path, opening: Opening) -> list[DecoderRun]:
 
     folder = ModelFolder.read(path)
     if folder.encoder is None:
+        folder.refuse_shapes(opening.inputs.shapes or {})
         return DecoderForm(folder, None, opening.cache).runs()
     return EncodedForm(folder, None, opening.cache).runs(ENCODED_ROWS, opening.inputs.shapes)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -124,6 +124,12 @@ class ModelFolder:
             return (self.path / TOKENIZER).is_file()
         with Bundle(self.path) as bundle:
             return bundle.has_asset(TOKENIZER)
+
+    def refuse_shapes(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raise :class:`InputError` for shapes where no encoder has inputs that take them."""
+        if shapes and self.encoder is None:
+            reason = f"the decoder has no encoder whose inputs {', '.join(shapes)} have a shape"
+            raise InputError(reason, hint="leave the shapes out")
 
     def open_tokenizer(self) -> Tokenizer:
         """Return the tokenizer.  Raises :class:`ModelError` for a file that is none."""

@@ -69,6 +69,7 @@ def _random_prompt(
     generator = np.random.default_rng(0)
     drawn = generator.integers(0, decoder.form.vocabulary, tokens)
     if isinstance(decoder, CachedDecoder):
+        decoder.folder.refuse_shapes(shapes)
         return _Prompt(None, drawn.tolist(), tokens)
     inputs: dict[str, Any] = {}
     for name, shape in decoder.form.encoder_shapes(tokens, shapes).items():

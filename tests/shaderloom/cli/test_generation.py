@@ -115,7 +115,7 @@ def test_an_answer_is_interrupted_and_the_chat_goes_on(folder: Path, monkeypatch
 def test_errors_of_a_turn_do_not_end_a_chat(folder: Path):
     result = chat(folder, ["the " * 600, "the cat"])
     assert result.exit_code == 0, result.output
-    assert "exceed the length" in result.stderr
+    assert "exceed the length" in result.stderr and "pass a greater --max-length" in result.stderr
     assert result.stderr.count("first token after") == 1
 
 
@@ -128,6 +128,12 @@ def test_bench_tokens(folder: Path):
     assert facts["device_bytes"] > facts["cache_bytes"] > 0
     assert "tokens/s" in run_command("bench-tokens", folder, "--prompt", 3, "--tokens", 2).stdout
     assert "length" in run_command("bench-tokens", folder, "--prompt", 600, status=1).output
+
+
+@pytest.mark.parametrize("command", ["bench-tokens", "inspect"])
+def test_shapes_are_those_of_an_encoder(folder: Path, command: str):
+    output = run_command(command, folder, "--shape", "input_ids=1x5", status=1).output
+    assert "no encoder whose inputs input_ids have a shape" in output and "leave --shape out" in output
 
 
 @pytest.mark.slow
