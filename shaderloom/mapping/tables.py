@@ -59,11 +59,22 @@ class TableSource(RowSource):
         for group, count in enumerate(self._counts):
             if first < stop and start < first + count:
                 begin = first
-                for batch in _batches_of(self._file, group, names):
+                for batch in self._batches_of(group, names):
                     if begin < stop and start < begin + batch.num_rows:
                         yield begin, batch
                     begin += batch.num_rows
             first += count
+
+    def _batches_of(self, group: int, names: list[str]) -> Iterator[Any]:
+        from pyarrow import ArrowException
+
+        try:
+            if hasattr(self._file, "iter_batches"):
+                yield from self._file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=names)
+            else:
+                yield self._file.get_batch(group)
+        except (OSError, ValueError, ArrowException) as error:
+            raise InputError(f"'{self.path}' cannot be read: {error}", hint="write it again") from None
 
     def _feeds(self, row: int, values: Mapping[str, Any]) -> Feeds:
         source = f"row {row} of '{self.path}'"
@@ -122,10 +133,3 @@ def _open_table(path: Path) -> tuple[Any, list[str], list[int]]:
         raise InputError(
             f"'{path}' cannot be read: {error}", hint="write it as Parquet, or as a file of Arrow"
         ) from None
-
-
-def _batches_of(file: Any, group: int, names: Sequence[str]) -> Iterator[Any]:
-    if hasattr(file, "iter_batches"):
-        yield from file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=list(names))
-    else:
-        yield file.get_batch(group)

@@ -81,3 +81,13 @@ def test_arrays_have_no_nulls(tmp_path):
     write_npz(file, ["y"], [({"n": carried["n"]}, outputs) for carried, outputs in results])
     file.seek(0)
     assert np.load(file)["n"].tolist() == [1, 2]
+
+
+def test_a_damaged_page_is_an_error_of_the_table(tmp_path: Path) -> None:
+    table = pyarrow.table({"x": pyarrow.array([[1.0, 2, 3, 4]] * 50, FLOATS)})
+    source = source_of(tmp_path, table)
+    data = bytearray((tmp_path / "t.parquet").read_bytes())
+    data[4:40] = b"\xff" * 36  # the head of the first page
+    (tmp_path / "t.parquet").write_bytes(data)
+    with pytest.raises(InputError, match=r"'.*t\.parquet' cannot be read"):
+        list(source.rows(0, 50))
