@@ -236,6 +236,11 @@ class MappedFile:
         return cls(path, relative, identity, view)
 
 
+def _digest(text: str) -> str:
+    """Return the digest of a text with a path, in which bytes may stand that are no text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
 class FileSource:
     """A range of a mapped file.  Nothing is read before :meth:`read`, and then only pages that are touched."""
 
@@ -250,7 +255,7 @@ class FileSource:
             f"{identity.path}\0{identity.size}\0{identity.modified_ns}\0{identity.inode}\0"
             f"{self.offset}\0{self.length}\0{self.dtype.name}{list(self.shape)}"
         )
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest(text)
 
     def read(self) -> np.ndarray:
         return _as_array(self.file.view, self.offset, self.dtype, self.shape)
@@ -276,7 +281,7 @@ class LoadedSource:
     @cached_property
     def key(self) -> str:
         text = f"loaded\0{self.path}\0{self.offset}\0{self.length}\0{self.dtype.name}{list(self.shape)}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest(text)
 
     def read(self) -> np.ndarray:
         return _as_array(self._load(), 0, self.dtype, self.shape)

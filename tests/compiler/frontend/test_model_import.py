@@ -3,7 +3,9 @@
 Covers: compiler/frontend.
 """
 
+import os
 import random
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -155,6 +157,19 @@ def test_large_tensors_are_ranges_of_the_model(tmp_path):
         assert data[ref.offset : ref.offset + ref.length] == array.tobytes()
     assert from_bytes.key == load_model(data).graph.constants["w"].key == InlineSource(array).key
     assert from_bytes.key != load_model(_with_weight(5001)[0]).graph.constants["w"].key
+
+
+def test_a_path_may_have_bytes_that_are_no_text(tmp_path):
+    """As in a locale without Unicode, where every name of a file beyond ASCII has such bytes."""
+    proto, array = _with_weight(5000)
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.onnx"))
+    try:
+        path.write_bytes(proto.SerializeToString())
+    except OSError:
+        pytest.skip("the file system refuses such names")
+    source = load_model(path).graph.constants["w"]
+    np.testing.assert_array_equal(source.read(), array)
+    assert source.key != load_model(proto.SerializeToString()).graph.constants["w"].key
 
 
 def test_weights_are_not_read_while_importing(tmp_path, monkeypatch):
