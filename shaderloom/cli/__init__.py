@@ -33,7 +33,7 @@ from . import (
     verify,
 )
 from .common import refused_by_system, speak_of_options
-from .terminal import echo, print_log
+from .terminal import echo, open_closed_streams, print_log
 from .usage import CommandGroup
 
 app = typer.Typer(
@@ -97,6 +97,7 @@ app.add_typer(cache.app, name="cache")
 
 def main() -> None:
     """Run the command line program."""
+    open_closed_streams()
     notes: list[str] = []
     said: set[str] = set()
 

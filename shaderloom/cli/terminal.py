@@ -7,6 +7,7 @@ escaped here, and no other module prints.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,13 @@ def print_log(level: str) -> Iterator[None]:
     finally:
         logger.removeHandler(printer)
         logger.setLevel(before)
+
+
+def open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that the caller has closed, for which Python has None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 @contextmanager

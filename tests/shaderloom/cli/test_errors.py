@@ -149,6 +149,15 @@ def test_a_folder_that_is_gone_is_one_line(path, tmp_path) -> None:
         assert done.returncode == 1 and line.startswith("error: ") and "report" not in line
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_may_be_closed(closed: str) -> None:
+    script = f'exec "$@" {closed}'
+    command = ["sh", "-c", script, "sh", sys.executable, "-m", "shaderloom", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("shaderloom") == (closed != ">&-")
+
+
 def test_a_reader_that_stops_is_no_error(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(two_call_model().SerializeToString())
