@@ -67,7 +67,7 @@ class Generation:
     def close(self) -> None:
         """End the generation; what was generated stays in the generator's cache.
 
-        Raises :class:`InputError` while it computes a token, as for what a logits processor calls.
+        Raises :class:`shaderloom.InputError` while it computes a token, as for what a logits processor calls.
         """
         if inspect.getgeneratorstate(self._pieces) == inspect.GEN_RUNNING:
             raise InputError("the answer is being computed", hint="fork() the generator for another one meanwhile")
