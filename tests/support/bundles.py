@@ -340,13 +340,13 @@ g (float[n, 8] x, int64[k] rows) => (float[n, 8] y, uint8[n, 8] q, float[k, 8] z
 """
 
 
-#: With which inputs and outputs of 80 KiB are bound in windows
+#: With which inputs and outputs of 30 KiB and more are bound in windows
 WINDOW_LIMITS = {"maxStorageBufferBindingSize": 1 << 14, "maxBufferSize": 1 << 17}
 
 
 def open_windows_bundle(path: Path, **options: Any) -> Path:
-    """Compile a model whose input and output are bound in windows, for 0 to 301 rows."""
-    options = {"dynamic": {"n": (0, 301)}, "limits": WINDOW_LIMITS, **options}
+    """Compile a model whose input and output are bound in windows, for 0 to 120 rows."""
+    options = {"dynamic": {"n": (0, 120)}, "limits": WINDOW_LIMITS, **options}
     compile_bundle(declared_windows()[0], path, **options)
     return path
 

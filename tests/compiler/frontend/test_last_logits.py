@@ -233,5 +233,5 @@ def test_old_operators_are_refused(device):
 def test_choices_are_checked():
     with pytest.raises(InputError, match="logits is 'all' or 'last'"):
         shaderloom.SessionOptions().logits = "first"
-    with pytest.raises(InputError, match="logits is 'all', 'last' or 'token'"):
+    with pytest.raises(InputError, match="logits is 'all', 'last', 'token' or 'first-token'"):
         shaderloom.InferenceSession(parse(PLAIN), cache=False, options={"logits": "first"})
