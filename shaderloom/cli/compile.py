@@ -128,14 +128,14 @@ class GenerationOptions(OptionGroup):
         bool, typer.Option("--drafts", help="Add the plan that verifies drafts: generate --prompt-lookup takes it.")
     ] = False
     batch: Annotated[
-        int, typer.Option("--batch", min=0, help="Add plans for so many texts together, for generate_batch.")
+        int, typer.Option("--texts", min=0, help="Add plans for so many texts together, for generate_batch.")
     ] = 0
 
     def check(self, others: Mapping[str, Any]) -> None:
         """Raise :class:`InputError` for an option without ``--generate``, or one of ``others`` with it."""
         if not self.generate and (self.file is not None or self.max_length is not None or self.drafts or self.batch):
             raise InputError(
-                "--file, --max-length, --drafts and --batch are for bundles that generate text", hint="add --generate"
+                "--file, --max-length, --drafts and --texts are for bundles that generate text", hint="add --generate"
             )
         unfit = [name for name, value in others.items() if value]
         if self.generate and unfit:

@@ -69,7 +69,7 @@ def compile_generator(
         settings = replace(settings, batch=batch, padding=plain.padding if batch else "")
     elif batch:
         raise UnsupportedError(
-            "the model has an encoder, so that it takes one text at a time", hint="leave out --batch"
+            "the model has an encoder, so that it takes one text at a time", hint="leave out --texts"
         )
     else:
         parts = _behind_encoder(settings, EncodedForm(settings, max_length, False), options or {}, drafts=drafts)
@@ -113,10 +113,10 @@ def _of_decoder(
     from ..bundles.compile import FurtherModel
 
     if batch and not 2 <= batch <= MOST_TEXTS:
-        raise InputError(f"a bundle computes 2 to {MOST_TEXTS} texts together, not {batch}", hint="--batch 4")
+        raise InputError(f"a bundle computes 2 to {MOST_TEXTS} texts together, not {batch}", hint="--texts 4")
     if batch and options.get("precision", "float32") != "float32":
         raise UnsupportedError(
-            "plans for several texts are compiled in full precision", hint="leave out --f16 or --batch"
+            "plans for several texts are compiled in full precision", hint="leave out --f16 or --texts"
         )
     shapes = [form.shapes(tokens) for tokens in CHUNKS]
     if drafts:

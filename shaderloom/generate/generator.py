@@ -242,7 +242,7 @@ class Generator:
         decoder, folder = self._plain_decoder(), self._shared.folder
         if folder.is_bundle and not folder.batch:
             reason = "the bundle has plans for one text alone"
-            raise UnsupportedError(reason, hint="compile it with --batch, or generate the answers one after another")
+            raise UnsupportedError(reason, hint="compile it with --texts, or generate the answers one after another")
         listed = entries(prompts, "prompts are a list of prompts")
         texts = [self.encode(prompt) for prompt in unpadded(listed, attention_mask)]
         rows = [TextRow(self._task(ids, seed=each, **options)) for ids, each in zip(texts, _seeds(seed, len(texts)))]

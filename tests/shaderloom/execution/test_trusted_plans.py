@@ -82,7 +82,7 @@ def test_kernels_are_compiled_while_the_plan_is_written(device, monkeypatch):
     events = []
     add, assemble = PipelineCompiler.add, Planner.assemble
     monkeypatch.setattr(PipelineCompiler, "add", lambda self, kernel: (events.append(kernel.key), add(self, kernel)))
-    monkeypatch.setattr(Planner, "assemble", lambda self: (events.append("assemble"), assemble(self))[1])
+    monkeypatch.setattr(Planner, "assemble", lambda self, *of: (events.append("assemble"), assemble(self, *of))[1])
     with shaderloom.InferenceSession(small_model().SerializeToString(), device=device, cache=False) as session:
         session.run(None, feeds())
         kernels = {call.kernel for call in session._engine.last.compiled.plan.calls}
