@@ -156,7 +156,9 @@ def settled(read: Callable[[], Any], expected: Any) -> Any:
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(0, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.soak)])
-def test_a_server_of_many_clients_neither_fails_nor_grows(seconds: float, tmp_path: Path, device: Any):
+def test_a_server_of_many_clients_neither_fails_nor_grows(
+    seconds: float, tmp_path: Path, device: Any, interrupts: None
+):
     """Every answer is right and every wrong request refused; connections, threads and memory stay what they were."""
     turns = itertools.count()
     with serve(tmp_path, device) as server:
