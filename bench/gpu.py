@@ -31,6 +31,7 @@ PARTS = {
     "decoders": "bench.gpu_decoders_part",
     "tokens": "bench.gpu_tokens_part",
     "int8": "bench.gpu_int8_part",
+    "halves": "bench.gpu_halves_part",
     "recurrent": "bench.gpu_recurrent_part",
     "many": "bench.gpu_many_part",
 }

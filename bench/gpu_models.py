@@ -6,7 +6,7 @@ Needs numpy and onnx alone, so that it runs on a machine whose interpreter comes
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,7 @@ class GpuModel:
     feeds: Callable[[], Feeds]
     torch: str = ""
     batch: int = 0  #: what the graph's first dimensions are changed to
-    quantised: str = ""  #: "static" or "dynamic" (:mod:`bench.quantised_models`); "": float32
+    quantised: str = ""  #: a key of :data:`bench.quantised_models.QUANTISERS`; "": float32
     is_recurrent: bool = False
 
 
@@ -42,9 +42,12 @@ def _rows(batch: int) -> Callable[[], Feeds]:
     return lambda: {"input": np.random.default_rng(0).standard_normal((batch, 4096), dtype=np.float32)}
 
 
-def _sentence() -> Feeds:
-    ids = np.random.default_rng(0).integers(0, 30000, (1, 128), dtype=np.int64)
-    return {"input_ids": ids, "attention_mask": np.ones((1, 128), np.int64)}
+def _sentences(batch: int) -> Callable[[], Feeds]:
+    def feeds() -> Feeds:
+        ids = np.random.default_rng(0).integers(0, 30000, (batch, 128), dtype=np.int64)
+        return {"input_ids": ids, "attention_mask": np.ones((batch, 128), np.int64)}
+
+    return feeds
 
 
 def _one_token() -> Feeds:
@@ -67,7 +70,7 @@ GPU_MODELS = {
         GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50", batch=8),
         GpuModel("efficientnet_b0", "efficientnet_b0", _pictures(1), "efficientnet_b0"),
         GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
-        GpuModel("bert_base 128 tokens", "bert_base", _sentence, "bert_base"),
+        GpuModel("bert_base 128 tokens", "bert_base", _sentences(1), "bert_base"),
         GpuModel("mlp_4096x4 batch 1", "mlp_4096x4", _rows(1), "mlp_4096x4"),
         GpuModel("mlp_4096x4 batch 256", "mlp_4096x4", _rows(256), "mlp_4096x4"),
         GpuModel("decoder_kv past 512", "decoder_kv", _one_token),
@@ -80,13 +83,24 @@ INT8_MODELS = {
     for model in (
         GpuModel("resnet50 batch 8", "resnet50", _pictures(8), "resnet50", batch=8),
         GpuModel("resnet50 batch 8 static", "resnet50", _pictures(8), batch=8, quantised="static"),
+        GpuModel("resnet50 batch 8 operators", "resnet50", _pictures(8), batch=8, quantised="operators"),
         GpuModel("resnet50 batch 8 dynamic", "resnet50", _pictures(8), batch=8, quantised="dynamic"),
-        GpuModel("bert_base 128 tokens", "bert_base", _sentence, "bert_base"),
-        GpuModel("bert_base 128 tokens dynamic", "bert_base", _sentence, quantised="dynamic"),
+        GpuModel("mobilenet_v2 batch 8", "mobilenet_v2", _pictures(8), "mobilenet_v2", batch=8),
+        GpuModel("mobilenet_v2 batch 8 static", "mobilenet_v2", _pictures(8), batch=8, quantised="static"),
+        GpuModel("mobilenet_v2 batch 8 dynamic", "mobilenet_v2", _pictures(8), batch=8, quantised="dynamic"),
+        GpuModel("bert_base 128 tokens", "bert_base", _sentences(1), "bert_base"),
+        GpuModel("bert_base 128 tokens static", "bert_base", _sentences(1), quantised="static"),
+        GpuModel("bert_base 128 tokens dynamic", "bert_base", _sentences(1), quantised="dynamic"),
+        GpuModel("bert_small batch 8", "bert_small_dynamic", _sentences(8), batch=8),
+        GpuModel("bert_small batch 8 static", "bert_small_dynamic", _sentences(8), batch=8, quantised="static"),
+        GpuModel("bert_small batch 8 dynamic", "bert_small_dynamic", _sentences(8), batch=8, quantised="dynamic"),
         GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
         GpuModel("vit_base_patch16_224 dynamic", "vit_base_patch16_224", _pictures(1), quantised="dynamic"),
     )
 }
+
+#: Models whose files have halves, each beside what float32 takes and ``precision="float16"``
+HALF_MODELS = {name: replace(model, quantised="float16") for name, model in GPU_MODELS.items()}
 
 #: Recurrent layers
 RECURRENT_MODELS = {
@@ -101,7 +115,7 @@ RECURRENT_MODELS = {
 
 def fill(model: GpuModel, target: Path) -> Path:
     """Write the model with weights, with its batch size and quantised, into the folder ``target``; return the file."""
-    filled = _filled(model, target)
+    filled = fill_float32(model, target)
     if not model.quantised:
         return filled
     quantised = filled.with_name(f"{filled.stem}-{model.quantised}.onnx")
@@ -112,7 +126,8 @@ def fill(model: GpuModel, target: Path) -> Path:
     return quantised
 
 
-def _filled(model: GpuModel, target: Path) -> Path:
+def fill_float32(model: GpuModel, target: Path) -> Path:
+    """Do what :func:`fill` does, but leave the model as it was exported."""
     filled = target / f"{model.skeleton}{f'-{model.batch}' if model.batch else ''}.onnx"
     if not filled.is_file():
         import onnx

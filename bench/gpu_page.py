@@ -31,6 +31,13 @@ RECURRENT_COLUMNS = {
     ("gpu_shaderloom", "device"): COLUMNS["gpu_shaderloom", "device"],
     ("gpu_torch", "device"): COLUMNS["gpu_torch", "device"],
 }
+#: The same of halves
+HALF_COLUMNS = {
+    ("gpu_shaderloom_halves", "float32"): "Shaderloom, float32",
+    ("gpu_shaderloom_halves", "precision"): '`precision="float16"`',
+    ("gpu_shaderloom_halves", "file"): "Shaderloom, file of halves",
+    ("gpu_onnxruntime", "best"): "onnxruntime WebGPU, file of halves",
+}
 #: Workers of decoders -> the heads of their columns
 DECODER_COLUMNS = {
     "decoder_shaderloom": "Shaderloom",
@@ -208,6 +215,25 @@ def _compared(title: str, columns: Mapping[tuple[str, str], str], measured: Meas
     return "\n".join([f"### {title}\n", *_opening(measured), table(heads, rows), *_errors(measured)])
 
 
+def _halves(measured: Measured) -> str:
+    """Return times on tensors, and those of halves over float32."""
+    rows = []
+    for result in measured["models"]:
+        times = [result["summary"].get("/".join(mode)) for mode in HALF_COLUMNS]
+        plain, *halves = times[:3]
+        ratios = [f"{half['median'] / plain['median']:.2f}" if plain and half else "-" for half in halves]
+        calls = result["facts"].get("gpu_shaderloom_halves", {}).get("calls", {})
+        difference = result["differences"].get("gpu_shaderloom_halves", math.nan)
+        shown = " / ".join(str(count) for count in calls.values())
+        rows.append([result["model"], *map(_time, times), " / ".join(ratios), shown, f"{difference:.1e}"])
+    heads = ["model", *HALF_COLUMNS.values(), "of float32", "calls", "difference"]
+    about = (
+        "Tensors on the device. *Of float32*: the medians of both ways over that of float32. *Difference* is that of"
+        "\nthe file from onnxruntime's CPU provider on it.\n"
+    )
+    return "\n".join(["### Halves\n", about, *_opening(measured), table(heads, rows), *_errors(measured)])
+
+
 def _many(title: str, closing: str, whole: str, measured: Measured) -> str:
     """Return pictures a second of each way, and their part of those of one way."""
     rows = []
@@ -226,6 +252,7 @@ PARTS: dict[str, Callable[[Measured], str]] = {
     "decoders": _decoders,
     "tokens": _tokens,
     "int8": partial(_compared, "Models of 8 bits", COLUMNS),
+    "halves": _halves,
     "recurrent": partial(_compared, "Recurrent layers", RECURRENT_COLUMNS),
     "many": partial(_many, "Many pictures", MANY, "device"),
     "scaling": partial(_many, "Several GPUs", SCALING, "map"),

@@ -1,12 +1,14 @@
-"""Models of 8 bits: what onnxruntime's quantiser makes of a model with float32 weights.
+"""Models of 8 and of 16 bits: what onnxruntime's tools make of a model with float32 weights.
 
 *static* is a graph of QuantizeLinear and DequantizeLinear whose scales come from calibration, with scales of weights
-for each channel; *dynamic* one of DynamicQuantizeLinear, MatMulInteger and ConvInteger.
+for each channel, and *operators* the same as QLinearConv, QLinearMatMul and their like; *dynamic* is one of
+DynamicQuantizeLinear, MatMulInteger and ConvInteger.  *float16* has halves between inputs and outputs of float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ import numpy as np
 Feeds = Mapping[str, np.ndarray]
 
 
-def quantise_statically(source: Path, target: Path, feeds: Iterable[Feeds]) -> None:
-    """Write the model at ``source`` to ``target`` with quantised tensors; ``feeds`` calibrate their scales."""
+def quantise_statically(source: Path, target: Path, feeds: Iterable[Feeds], form: str = "QDQ") -> None:
+    """Write the model at ``source`` to ``target`` with quantised tensors; ``feeds`` calibrate their scales.
+
+    ``form`` is the name of a ``QuantFormat``.
+    """
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
     class _Calibration(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
@@ -30,7 +35,7 @@ def quantise_statically(source: Path, target: Path, feeds: Iterable[Feeds]) -> N
         source,
         target,
         _Calibration(),
-        quant_format=QuantFormat.QDQ,
+        quant_format=QuantFormat[form],
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
@@ -50,8 +55,18 @@ def quantise_dynamically(source: Path, target: Path, feeds: Iterable[Feeds]) -> 
     quantize_dynamic(source, target, weight_type=QuantType.QUInt8 if convolves else QuantType.QInt8)
 
 
+def convert_to_halves(source: Path, target: Path, _: Iterable[Feeds]) -> None:
+    """Write the model at ``source`` to ``target`` with weights and activations in float16."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+
+
 #: How a model is quantised -> the function that does so
 QUANTISERS: dict[str, Callable[[Path, Path, Iterable[Feeds]], Any]] = {
     "static": quantise_statically,
+    "operators": partial(quantise_statically, form="QOperator"),
+    "float16": convert_to_halves,
     "dynamic": quantise_dynamically,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,19 +23,7 @@ def main() -> None:
 
     def open_model(job: dict[str, Any], feeds: dict[str, np.ndarray]) -> OpenedRuntime:
         session = shaderloom.InferenceSession(job["model"], device=device, cache=False)
-        names = [output.name for output in session.get_outputs()]
-        arrays = session.run(None, feeds)
-        inputs = {name: shaderloom.Tensor.from_numpy(array, device) for name, array in feeds.items()}
-        targets = {name: shaderloom.Tensor.from_numpy(array, device) for name, array in zip(names, arrays)}
-
-        def on_device() -> None:
-            session.run(names, inputs, outputs=targets)
-            device.wait()
-
-        on_device()
-        for name, array in zip(names, arrays):
-            if not np.allclose(targets[name].numpy(), array, rtol=1e-5, atol=1e-5, equal_nan=False):
-                raise RuntimeError(f"output {name} differs between arrays and tensors")
+        on_device, targets = runs_on_device(session, feeds)
         smallest = min(targets.values(), key=lambda tensor: tensor.nbytes)
 
         def settled() -> None:
@@ -56,6 +45,29 @@ def main() -> None:
         )
 
     serve(open_model, {"version": shaderloom.__version__, "device": device.name})
+
+
+def runs_on_device(session: Any, feeds: dict[str, np.ndarray]) -> tuple[Callable[[], None], dict[str, Any]]:
+    """Return a function that runs a session on tensors and waits, and the tensors of its outputs.
+
+    Raises RuntimeError if these differ from what a run with arrays returns.
+    """
+    import shaderloom
+
+    device, names = session.device, [output.name for output in session.get_outputs()]
+    arrays = session.run(None, feeds)
+    inputs = {name: shaderloom.Tensor.from_numpy(array, device) for name, array in feeds.items()}
+    targets = {name: shaderloom.Tensor.from_numpy(array, device) for name, array in zip(names, arrays)}
+
+    def on_device() -> None:
+        session.run(names, inputs, outputs=targets)
+        device.wait()
+
+    on_device()
+    for name, array in zip(names, arrays):
+        if not np.allclose(targets[name].numpy(), array, rtol=1e-5, atol=1e-5, equal_nan=False):
+            raise RuntimeError(f"output {name} differs between arrays and tensors")
+    return on_device, targets
 
 
 def _profile(session: Any, feeds: dict[str, np.ndarray]) -> list[dict[str, Any]]:
