@@ -200,6 +200,18 @@ DECIDING = {
         [{"x": floats(200), "length": number(length), "low": np.array(low, np.float32)}
          for length, low in ((16, 0), (64, -9))],
     ),
+    "steps of frames": Deciding(
+        """g (float[2, n, 1] s, float[2, 20] r, float[20] x, float[6] w, int64 step, int32 hop, int32 length,
+                float low) => (float[2, f, 4, 2] y, float[2, g, h, 2] z, float[1, a, 6, 2] part)
+            <int64[2] axes = {0, 2}> {
+            y = STFT(s, step, w)  z = STFT<onesided = 0>(r, hop, , length)  above = Greater(x, low)
+            some = Compress(x, above)  signal = Unsqueeze(some, axes)  part = STFT<onesided = 0>(signal, step, w) }""",
+        [{"s": floats(2, n, 1), "r": floats(2, 20, seed=1), "x": floats(20), "w": floats(6, seed=2),
+          "step": number(step), "hop": np.array(hop, np.int32), "length": np.array(length, np.int32),
+          "low": np.array(low, np.float32)}
+         for n, step, hop, length, low in ((40, 3, 7, 6, -9), (6, 1 << 40, 1, 12, -9), (90, 25, 11, 9, -0.5))],
+        {"dynamic": {"n": (6, 90)}},
+    ),
     "filters that runs stretch": Deciding(
         """g (float[1, 2, n, 12] x, int64[2] sizes, float[2] s)
                 => (float[1, 2, a, b] y, float[1, 2, c, d] z, float[1, 2, e, f] part)

@@ -204,7 +204,7 @@ def test_loops_of_halves_carry_more_and_more(open_bundle, tmp_path):
     ["If on an input in a Loop", "counts in a Loop", "two selections by one mask", "an axis", "a Range of floats",
      "scales that floats decide", "bounds from either end",
      "axes from either end", "sizes beside known ones", "transforms of lengths that runs decide",
-     "filters that runs stretch", "as many integers as a step reads", "windows of what runs decide",
+     "steps of frames", "filters that runs stretch", "as many integers as a step reads", "windows of what runs decide",
      "aspect ratios of sizes that runs decide",
      "shapes that are fed", "heads", "parts that are fed", "Expand to what is fed", "one row or as many",
      "a fraction of what there is", "steps", "bounds beyond any size", "a side in a Loop"],

@@ -1,4 +1,4 @@
-"""DFT, STFT and MelWeightMatrix.
+"""DFT and STFT.
 
 A transform of a short signal is a product with two constant matrices.  A longer one is cut into transforms of its
 factors, with a twist in between (Cooley and Tukey), as long as there are factors.  One of a length that a run decides
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ....runtime.plan import dtypes
-from ....runtime.plan.dtypes import FLOAT32
+from ....runtime.plan.dtypes import FLOAT32, INT32, INT64
+from ....runtime.plan.errors import NotKnownError
 from ....runtime.plan.record import record
 from ...ir.graph import Node, Value
 from ...symbolic import polynomial as ix
@@ -22,7 +23,8 @@ from ...symbolic.polynomial import Dim
 from .. import checks
 from ..checks import FLOATS
 from ..math.nodes import in_type, integer, part, view
-from ..registry import Axes, Builder, Inferred, RawNode, Read, register
+from ..registry import Axes, Builder, Inferred, RawNode, Read, SplitBuilder, register
+from .integers_ahead import is_open
 from .padding import padded_to
 
 #: Longest signal that one matrix transforms
@@ -303,52 +305,124 @@ class STFTAttributes:
     onesided: int = 1
 
 
-def _frames(node: Node) -> FramesAttributes:
+def _frame_length(node: Node) -> Dim:
+    """Return the number of samples of a frame; the signal is checked, too."""
     value, window = node.operand(0), node.optional(2)
     is_signal = value.rank == 2 or (value.rank == 3 and value.shape[-1] in (1, 2))  # exporters leave the 1 out
     checks.require(is_signal, node, "a signal is [batch, samples] or [batch, samples, 1 or 2]")
-    step = checks.static_integers(node, 1, "frame_step")[0]
-    if node.optional(3) is not None:
-        length = checks.static_dims(node, 3, "frame_length")[0]
-    else:
+    checks.require(window is None or window.rank == 1, node, "a window is a vector")
+    if node.optional(3) is None:
         checks.require(window is not None, node, "neither window nor frame_length")
         assert window is not None
-        length = window.shape[0]
-    samples = value.shape[1]
+        return window.shape[0]
+    length = checks.static_dims(node, 3, "frame_length")[0]
+    if window is not None:
+        checks.require_equal(node, window.shape[0], length, "the window differs from a frame in length")
+    return length
+
+
+def _frames(node: Node) -> FramesAttributes:
+    step = checks.static_dims(node, 1, "frame_step")[0]
+    if isinstance(step, ix.Index):
+        raise NotKnownError("frame_step must be known at compile time", origin=node.origin)
+    length, samples = _frame_length(node), node.operand(0).shape[1]
     fits = step > 0 and ix.less(0, length) and not ix.less(samples, length)
     text = f"frames of {ix.text(length)} samples in steps of {step} from {ix.text(samples)} samples"
     checks.require(fits, node, text)
-    if window is not None:
-        checks.require(window.rank == 1, node, "a window is a vector")
-        checks.require_equal(node, window.shape[0], length, "the window differs from a frame in length")
     steps = ix.floordiv(ix.maximum(ix.add(samples, ix.multiply(length, -1)), 0), step)
     return FramesAttributes(ix.add(steps, 1), length, step)
 
 
-def _frequencies(node: Node, frames: FramesAttributes) -> Dim:
-    return ix.add(ix.floordiv(frames.length, 2), 1) if node.attributes.onesided else frames.length
+def _frequencies(node: Node, length: Dim) -> Dim:
+    return ix.add(ix.floordiv(length, 2), 1) if node.attributes.onesided else length
 
 
 def _infer_stft(node: Node) -> Inferred:
     value, frames = node.operand(0), _frames(node)
-    count = _frequencies(node, frames)
-    return [(value.dtype, (value.shape[0], frames.count, count, 2))]
+    return [(value.dtype, (value.shape[0], frames.count, _frequencies(node, frames.length), 2))]
 
 
 def _expand_stft(builder: Builder, node: Node) -> Sequence[Value]:
-    value, window, frames = node.operand(0), node.optional(2), _frames(node)
-    count = _frequencies(node, frames)
+    frames = _frames(node)
     parameters = {"count": frames.count, "length": frames.length, "step": frames.step}
-    samples = in_type(builder, value, FLOAT32)
-    signal = _each(
-        Complex(samples) if value.rank == 2 else _parts(builder, samples),
-        lambda piece: builder.op("Frames", piece, domain="loom", **parameters),
+    return _spectra(
+        builder, node, frames.length, lambda piece: builder.op("Frames", piece, domain="loom", **parameters)
     )
+
+
+def _spectra(builder: Builder, node: Node, length: Dim, framed: Callable[[Value], Value]) -> Sequence[Value]:
+    """Build the spectra of the frames that ``framed`` cuts a signal [batch, samples] into."""
+    value, window = node.operand(0), node.optional(2)
+    samples = in_type(builder, value, FLOAT32)
+    signal = _each(Complex(samples) if value.rank == 2 else _parts(builder, samples), framed)
     if window is not None:
         weights = in_type(builder, window, FLOAT32)
         signal = _each(signal, lambda piece: builder.op("Mul", piece, weights))
-    frequencies = transform(builder, signal, frames.length, count, -1)
+    frequencies = transform(builder, signal, length, _frequencies(node, length), -1)
     return [in_type(builder, _joined(builder, frequencies), value.dtype)]
+
+
+# -- STFT of steps that a run decides: the device counts the frames ---------------------------------------------------
+
+
+def _expand_count(builder: Builder, node: Node) -> Sequence[Value]:
+    """Compute the number of frames of a signal; -1 where step and length do not fit."""
+    step, length = (
+        None if value is None else in_type(builder, builder.op("Squeeze", value), INT64)
+        for value in (node.operand(1), node.optional(3))
+    )
+    if length is None:
+        length = integer(builder, _frame_length(node), INT64)
+    zero, one, none = (builder.constant(np.array(number, np.int64)) for number in (0, 1, -1))
+    rest = builder.op("Sub", integer(builder, node.operand(0).shape[1], INT64), length)
+    has_frames = builder.op("GreaterOrEqual", rest, zero)
+    for value in (step, length):
+        has_frames = builder.op("And", has_frames, builder.op("Greater", value, zero))
+    count = builder.op("Add", builder.op("Div", rest, builder.op("Max", step, one)), one)
+    return [builder.op("Where", has_frames, count, none)]
+
+
+register(
+    name="FrameCount",
+    domain="loom",
+    infer=lambda node: [(INT64, ())],
+    expand=_expand_count,
+    types=(FLOATS, checks.INDICES, FLOATS, checks.INDICES),
+)
+
+
+def _infer_stepped(node: Node) -> Inferred:
+    value, length = node.operand(0), _frame_length(node)
+    (count,) = checks.static_dims(node, 4, "the number of frames")
+    checks.require(not ix.less(value.shape[1], length), node, f"frames of {ix.text(length)} samples")
+    return [(value.dtype, (value.shape[0], count, _frequencies(node, length), 2))]
+
+
+def _expand_stepped(builder: Builder, node: Node) -> Sequence[Value]:
+    length, (count,) = _frame_length(node), checks.static_dims(node, 4, "the number of frames")
+    longest = builder.constant(np.array(ix.UNBOUNDED - 1, np.int64))
+    step = builder.op("Min", in_type(builder, builder.op("Squeeze", node.operand(1)), INT64), longest)
+    firsts = builder.op("Mul", _counted(builder, count), in_type(builder, step, INT32))
+    firsts = builder.op("Unsqueeze", firsts, builder.constant(np.array([1], np.int64)))
+    places = builder.op("Add", firsts, _counted(builder, length))
+    return _spectra(builder, node, length, lambda piece: builder.op("Gather", piece, places, axis=1))
+
+
+register(
+    name="SteppedSTFT",
+    domain="loom",
+    infer=_infer_stepped,
+    attributes=STFTAttributes,
+    expand=_expand_stepped,
+    types=(FLOATS, checks.INDICES, FLOATS, checks.INDICES, checks.INDICES),
+    static_inputs=(3, 4),
+)
+
+
+def _split_stft(builder: SplitBuilder, inputs: Sequence[str], outputs: Sequence[str], attributes: Any) -> None:
+    operands = [*inputs, *[""] * (4 - len(inputs))]
+    count = builder.apply("FrameCount", *operands, domain="loom")
+    builder.apply_to(outputs, "SteppedSTFT", *operands, count, domain="loom", onesided=attributes.onesided)
 
 
 register(
@@ -358,72 +432,6 @@ register(
     expand=_expand_stft,
     types=(FLOATS, checks.INDICES, FLOATS, checks.INDICES),
     static_inputs=(1, 3),
-)
-
-
-# -- MelWeightMatrix -------------------------------------------------------------------------------------------------
-
-
-@record
-class MelWeightMatrixAttributes:
-    output_datatype: int = 1
-
-
-def mel_matrix(bins: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
-    """Return triangular filters, float32 [length // 2 + 1, bins], with corners evenly spaced on the mel scale."""
-    first, last = (2595.0 * math.log10(1.0 + edge / 700.0) for edge in (low, high))
-    mels = np.arange(bins + 2) * ((last - first) / (bins + 2)) + first
-    corners = ((length + 1) * 700.0 * (10.0 ** (mels / 2595.0) - 1.0) // rate).astype(np.int64)
-    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    matrix = np.zeros((length // 2 + 1, bins), np.float32)
-    column, row = _runs(left, centre + 1)
-    matrix[row, column] = (row - left[column]) / np.maximum(centre - left, 1)[column]
-    matrix[centre, np.arange(bins)] = 1.0
-    column, row = _runs(centre, right)
-    matrix[row, column] = (right[column] - row) / (right - centre)[column]
-    return matrix
-
-
-def _runs(first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each number from ``first[i]`` to ``end[i] - 1``, over all i: i, and the number."""
-    sizes = end - first
-    position = np.repeat(np.arange(len(sizes)), sizes)
-    within = np.arange(len(position)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return position, first[position] + within
-
-
-_MEL_NUMBERS = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
-
-
-def _static_number(node: Node, position: int) -> float:
-    """Return a number of which the matrix is a table that the compiler computes: the device would round its bands."""
-    what = f"{_MEL_NUMBERS[position]} of MelWeightMatrix"
-    elements = checks.static_elements(node, node.operand(position), what)
-    checks.require(elements.size == 1, node, f"{what} is one number")
-    element = elements.reshape(-1)[0]
-    return checks.concrete(node, element, what) if isinstance(element, ix.Index) else float(element)
-
-
-def _infer_mel(node: Node) -> Inferred:
-    bins, length, rate, low, high = (_static_number(node, position) for position in range(5))
-    bins, length, rate = int(bins), int(length), int(rate)
-    checks.require(bins > 0 and length > 0 and rate > 0, node, f"{bins} bins, {length} points, {rate} samples a second")
-    # the highest corner is a row of the result
-    reach = 0 <= low < high and (length + 1) * high // rate <= length // 2
-    checks.require(reach, node, f"edges from {low:g} to {high:g} Hz of {rate} samples a second")
-    return [(dtypes.from_onnx(node.attributes.output_datatype), (length // 2 + 1, bins))]
-
-
-def _expand_mel(builder: Builder, node: Node) -> Sequence[Value]:
-    bins, length, rate, low, high = (_static_number(node, position) for position in range(5))
-    matrix = mel_matrix(int(bins), int(length), int(rate), low, high)
-    return [in_type(builder, builder.constant(matrix), dtypes.from_onnx(node.attributes.output_datatype))]
-
-
-register(
-    name="MelWeightMatrix",
-    infer=_infer_mel,
-    attributes=MelWeightMatrixAttributes,
-    expand=_expand_mel,
-    static_inputs=(0, 1, 2, 3, 4),
+    split_ahead=_split_stft,
+    is_split_ahead=lambda operands, attributes: is_open(operands[1]),
 )

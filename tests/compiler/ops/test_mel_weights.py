@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from shaderloom.compiler.ops.onnx.fourier import mel_matrix
+from shaderloom.compiler.ops.onnx.mel_weights import mel_matrix
 
 from ...support.work import calls_of
 

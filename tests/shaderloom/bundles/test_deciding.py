@@ -2,7 +2,7 @@
 
 Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile,
 shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes, compiler/ops/math/quotients,
-compiler/ops/onnx/generators, compiler/ops/onnx/resize_by_floats.
+compiler/ops/onnx/fourier, compiler/ops/onnx/generators, compiler/ops/onnx/resize_by_floats.
 """
 
 from __future__ import annotations
@@ -90,6 +90,19 @@ def test_scales_that_are_none_are_refused(tmp_path, device):
         for scale in (0, -1, np.nan, np.inf, 1e20):
             with pytest.raises(shaderloom.InputError, match=r"'h' is -1 in this run, .* compiled for 0"):
                 session.run(None, {**model.feeds[0], "s": np.array([scale, 1], np.float32)})
+
+
+def test_steps_of_frames_that_are_none_are_refused(tmp_path, device):
+    """As are frames that are longer than the signal, of which no step makes one."""
+    model = parse("""g (float[1, n] s, int64 step, int64 length) => (float[1, f, c, 2] y) {
+        y = STFT(s, step, , length) }""")
+    compile_bundle(model, tmp_path / "b", shapes=[{"s": (1, 30)}])
+    with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
+        feeds = {"s": floats(1, 30), "step": number(8), "length": number(30)}
+        assert session.run(None, feeds)[0].shape == (1, 1, 16, 2)
+        for wrong in ({"step": number(0)}, {"step": number(-1)}, {"length": number(31)}):
+            with pytest.raises(shaderloom.InputError, match=r"'STFT_0.0' is -1 in this run, .* compiled for 0"):
+                session.run(None, {**feeds, **wrong})
 
 
 @pytest.mark.slow
