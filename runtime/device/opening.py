@@ -44,6 +44,9 @@ def open_device(
     if isinstance(choice, Device):
         return choice
     if choice is not None and not isinstance(choice, (str, int)):
+        if not hasattr(choice, "adapter"):
+            reason = f"a device is an adapter's index or part of its name, or a device of wgpu, not {choice!r:.80}"
+            raise InputError(reason, hint="shaderloom devices lists the adapters")
         return Device.from_wgpu(choice)
     if choice is None:
         choice = os.environ.get("SHADERLOOM_ADAPTER")

@@ -9,6 +9,7 @@ from typing import Any
 from ..notices import notify
 from ..runtime.plan.errors import DeviceError, InputError, ShaderloomError, UnsupportedError
 from . import real_onnxruntime
+from .arguments import entries
 
 #: name -> provider; names with capitals are ONNX Runtime's
 ALIASES = {
@@ -19,6 +20,8 @@ ALIASES = {
     "cpu": "cpu",
     "CPUExecutionProvider": "cpu",
 }
+
+_OPTIONS = "provider_options is a list of dicts, one for each provider"
 
 #: Initialises a provider, or raises an error that states why it is unavailable
 Initialise = Callable[[Mapping[str, Any]], None]
@@ -42,20 +45,23 @@ def parse_providers(
         return [("wgpu", {})]
     if isinstance(wanted, str):
         raise InputError("providers is a list of names", hint=f"write ['{wanted}']")
-    if provider_options is not None and len(provider_options) != len(wanted):
-        raise InputError(f"there are {len(provider_options)} provider options for {len(wanted)} providers")
+    listed = [_pair(entry) for entry in entries(wanted, "providers is a list of names", "providers=['wgpu', 'cpu']")]
+    general = [{}] * len(listed) if provider_options is None else entries(provider_options, _OPTIONS)
+    if len(general) != len(listed):
+        raise InputError(f"there are {len(general)} provider options for {len(listed)} providers")
     chosen: dict[str, dict[str, Any]] = {}
     foreign: list[str] = []
     is_own_name = False
-    for index, entry in enumerate(wanted):
-        name, options = entry if isinstance(entry, tuple) else (entry, {})
+    for (name, options), others in zip(listed, general, strict=True):
+        if not isinstance(others, Mapping):
+            raise InputError(f"{_OPTIONS}; {others!r:.80} is none")
         is_own_name |= name == "cpu"
         if name not in ALIASES:
-            if str(name).endswith("ExecutionProvider"):
-                foreign.append(str(name))
+            if name.endswith("ExecutionProvider"):
+                foreign.append(name)
                 continue
             raise InputError(f"there is no provider '{name}'", hint=f"known are {', '.join(ALIASES)}")
-        merged = {**(provider_options[index] if provider_options is not None else {}), **options}
+        merged = {**others, **options}
         present = chosen.setdefault(ALIASES[name], {})
         present.update({key: value for key, value in merged.items() if key not in present})
     if not chosen and foreign:
@@ -70,6 +76,15 @@ def parse_providers(
             severity=severity,
         )
     return list(chosen.items())
+
+
+def _pair(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of a provider and the options beside it.  Raises :class:`InputError` for anything else."""
+    name, options = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
+    if not isinstance(name, str) or not isinstance(options, Mapping):
+        reason = f"a provider is a name, or a pair of a name and its options, not {entry!r:.80}"
+        raise InputError(reason, hint=f"names are {', '.join(ALIASES)}")
+    return name, options
 
 
 def initialise_providers(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from ..api.arguments import count, is_number
 from ..api.async_run import AsyncRun
 from ..runtime.plan.errors import InputError, ShaderloomError
 from .requests import RequestQueue, settle
@@ -32,14 +33,12 @@ class BatchedSession:
     """
 
     def __init__(self, session: SessionRows, max_batch: int, max_wait_ms: float, max_queue: int | None) -> None:
-        if not isinstance(max_batch, int) or isinstance(max_batch, bool) or max_batch < 1:
-            raise InputError(f"max_batch is a number of rows, not {max_batch!r}")
-        if not 0 <= max_wait_ms < 60_000:
-            raise InputError(f"max_wait_ms is a number of milliseconds below 60,000, not {max_wait_ms!r}")
-        if max_queue is not None and max_queue < 1:
-            raise InputError(f"max_queue is a number of requests, not {max_queue!r}")
-        self._runner = RowRunner(session, max_batch)
-        self._queue = RequestQueue(max_batch, max_wait_ms / 1e3, max_queue, session.slots)
+        rows = count("max_batch", max_batch, "rows")
+        if not is_number(max_wait_ms) or not 0 <= max_wait_ms < 60_000:
+            raise InputError(f"max_wait_ms is a number of milliseconds below 60,000, not {max_wait_ms!r:.80}")
+        limit = None if max_queue is None else count("max_queue", max_queue, "requests")
+        self._runner = RowRunner(session, rows)
+        self._queue = RequestQueue(rows, max_wait_ms / 1e3, limit, session.slots)
         threads = [
             threading.Thread(target=_serve, args=(self._queue, self._runner), name="shaderloom-batch", daemon=True)
             for _ in range(session.in_flight)
@@ -71,6 +70,8 @@ class BatchedSession:
 
         Without a timeout a request runs at once in this thread where others are not expected, or joining does not pay.
         """
+        if timeout is not None and not is_number(timeout):
+            raise InputError(f"timeout is a number of seconds, not {timeout!r:.80}", hint="pass None to wait for ever")
         request = self._runner.request(input_feed, output_names)
         callers = self._queue.concurrency
         if timeout is not None or request.kind.joins(request.rows, callers) or not self._queue.begin():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..api.arguments import entries
 from ..model.feeds import check_feeds
 from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
@@ -78,11 +79,12 @@ class RowRunner:
 
         Raises :class:`InputError`, and the refusals of the proof.
         """
-        signature = _signature(input_feed, output_names)
+        names = tuple(entries(output_names or self._names, "output_names is a list of names"))
+        signature = _signature(input_feed, names)
         form = self._forms.get(signature) if signature else None
         feeds: Any = input_feed
         if form is None:
-            feeds, form = self._check(input_feed, output_names)
+            feeds, form = self._check(input_feed, names)
             if signature and all(feeds[name] is array for name, array in input_feed.items()):
                 with self._lock:
                     _store(self._forms, signature, form, _FORMS)
@@ -116,9 +118,8 @@ class RowRunner:
         seconds = kind.sizes.seconds()
         return {size: seconds[size] for size in sizes}
 
-    def _check(self, input_feed: Mapping[str, InputValue], output_names: Sequence[str] | None) -> tuple[Arrays, _Form]:
+    def _check(self, input_feed: Mapping[str, InputValue], names: tuple[str, ...]) -> tuple[Arrays, _Form]:
         """Return inputs that fit the model, and the form of their request."""
-        names = tuple(output_names or self._names)
         for name in names:
             if name not in self._names:
                 raise InputError(f"the model has no output '{name}'", hint=f"its outputs are {', '.join(self._names)}")
@@ -256,9 +257,11 @@ def _check_rows(kind: RequestKind, results: Sequence[np.ndarray], rows: int) -> 
             raise BundleError(reason, tensor=name)
 
 
-def _signature(feeds: Mapping[str, InputValue], names: Sequence[str] | None) -> Hashable:
+def _signature(feeds: Mapping[str, InputValue], names: tuple[str, ...]) -> Hashable:
     """Return what the form of a request follows from; None for other values than arrays of numpy."""
-    parts: list[Any] = [None if names is None else tuple(names)]
+    if not isinstance(feeds, dict):
+        return None
+    parts: list[Any] = [names]
     for name, value in feeds.items():
         if type(value) is not np.ndarray:
             return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..api.arguments import integer
 from ..model.compiled import Progress
 from ..model.header import ModelHeader
 from ..runtime.execution.repeated_reader import RepeatedReader
@@ -16,7 +17,6 @@ from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.decoder_ports import CAPACITY, ENDS, IDS, LOGITS, LOGITS_ROWS, MASK, PAST, POSITIONS, TOKEN
 from ..runtime.plan.errors import InputError, ModelError, ShapeError, UnsupportedError
 from ..session.session import InferenceSession
-from .arguments import integer
 from .cache import ROWS, KeyValueCache
 from .decoder_runs import DecoderRun, tokens_title
 from .folder import BATCH, ModelFolder

@@ -7,15 +7,15 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ..api.arguments import entries, functions, integer, is_integer, path
 from ..runtime.plan.decoder_ports import IDS
 from ..runtime.plan.errors import ClosedError, InputError, UnsupportedError
 from .answer import Generation, Pieces, Statistics
-from .arguments import entries, functions, integer, is_integer
 from .batch import BatchDecoder, unpadded
 from .cache import common_prefix
 from .chat_template import Message
@@ -77,7 +77,7 @@ class Generator:
         trust: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        settings = ModelFolder.read(Path(folder), file, trust=trust)
+        settings = ModelFolder.read(path("folder", folder), file, trust=trust)
         kind = CachedDecoder if settings.encoder is None else EncodedDecoder
         decoder = kind(settings, device=device, max_length=max_length, cache=cache, progress=progress)
         self._begin(OpenedModel(settings, decoder, cache), decoder.new_cache(), [])
@@ -322,6 +322,10 @@ class Generator:
         if prompt_lookup_num_tokens:
             reason = "drafts are verified for one text at a time"
             raise UnsupportedError(reason, hint="leave prompt_lookup_num_tokens at 0, or call generate for each text")
+        unknown = sampling.keys() - {field.name for field in fields(Sampling)}
+        if unknown:
+            reason = f"there is no argument '{min(unknown)}' for several texts"
+            raise InputError(reason, hint="max_new_tokens to grammar of generate are the ones that there are")
         shared, words, constraint = self._shared, None, None
         chosen, stops = Sampling(**sampling), StopTexts(stop)
         count = self._checked_count(ids, max_new_tokens)

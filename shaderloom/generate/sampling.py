@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 
+from ..api.arguments import is_integer, is_number
 from ..runtime.plan.errors import InputError
-from .arguments import is_integer
 
 #: Shifts and factors of a hash of 32 bits (C. Wellons, "lowbias32")
 MIX = ((16, 0x7FEB352D), (15, 0x846CA68B))
@@ -54,7 +53,7 @@ class Sampling:
         ):
             value = getattr(self, name)
             whole = name in ("top_k", "seed")
-            is_right = is_integer(value) or (not whole and isinstance(value, Real) and not isinstance(value, bool))
+            is_right = is_integer(value) if whole else is_number(value)
             if not is_right or not low <= value <= high:
                 kind = "an integer" if whole else "a number"
                 raise InputError(f"{name} is {kind} from {low:g} to {high:g}, not {value!r}")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..api.arguments import entries
 from ..runtime.plan.errors import InputError, MissingFileError, ModelError, UnsupportedError
-from .arguments import entries
 from .limited_process import LimitedProcess
 
 #: Bytes of a tokenizer's file

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from ..api.arguments import entries, is_integer
 from ..runtime.device.adapters import OPENGL, AdapterDescription, list_adapters
 from ..runtime.plan.errors import InputError
 
 Devices = str | Sequence[str | int]
+_MEANING = "devices is 'all', 'cpu' or a list of adapters, each an index or a part of a name"
+_HINT = "devices=[0, 1]"
 
 
 def choose_devices(devices: Devices) -> list[str | int | None]:
@@ -20,10 +24,11 @@ def choose_devices(devices: Devices) -> list[str | int | None]:
         return [None]
     if devices == "all":
         return [adapter.index for adapter in _best(list_adapters())] or [None]
-    chosen = [devices] if isinstance(devices, (str, int)) else list(devices)
-    if not chosen or not all(isinstance(each, (str, int)) and not isinstance(each, bool) for each in chosen):
-        raise InputError(f"devices is 'all', 'cpu' or a list of adapters, not {devices!r}", hint="devices=[0, 1]")
-    return list(chosen)
+    single: Any = devices
+    chosen = [single] if isinstance(single, str) or is_integer(single) else entries(single, _MEANING, _HINT)
+    if not chosen or not all(is_integer(each) or (isinstance(each, str) and each) for each in chosen):
+        raise InputError(f"{_MEANING}, not {devices!r:.80}", hint=_HINT)
+    return [each if isinstance(each, str) else int(each) for each in chosen]
 
 
 def _best(adapters: Sequence[AdapterDescription]) -> list[AdapterDescription]:

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from ..api.arguments import count, iterable
 from ..runtime.plan.errors import InputError
 from .devices import Devices, choose_devices
 from .work import Work
@@ -56,11 +57,8 @@ class Pool:
         queue: int | None = None,
         **options: Any,
     ) -> None:
-        rows = AUTO_BATCH if batch == "auto" else batch
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-            raise InputError(f"batch is 'auto' or a number of rows, not {batch!r}")
-        if queue is not None and queue < 1:
-            raise InputError(f"queue is a number of items, not {queue!r}")
+        rows = AUTO_BATCH if batch == "auto" else count("batch", batch, "rows")
+        taken = None if queue is None else count("queue", queue, "items")
         if "device" in options:
             raise InputError("a pool has several devices", hint="name them in devices=[...]")
         if open_batch:
@@ -74,7 +72,7 @@ class Pool:
         chunk = rows if self._workers.joins else 1
         self._work.chunk = chunk
         self._finalizer = weakref.finalize(self, self._workers.end)
-        self._window = queue or (IN_FLIGHT + 2) * chunk * len(self._workers.names)
+        self._window = taken or (IN_FLIGHT + 2) * chunk * len(self._workers.names)
 
     @property
     def devices(self) -> list[str]:
@@ -110,6 +108,7 @@ class Pool:
         """
         if on_error not in ("raise", "return"):
             raise InputError(f"on_error is 'raise' or 'return', not {on_error!r}")
+        iterable(items, "items is an iterable of inputs by name", "pass a list of dicts, or a generator of them")
         return self._in_order(items, on_error) if ordered else self._as_completed(items, on_error)
 
     def close(self) -> None:

@@ -24,6 +24,11 @@ def output_targets(
         if name not in locations:
             raise InputError(f"the model has no output '{name}'", hint=f"its outputs are {', '.join(locations)}")
         targets[name] = locations[name]
+    if memory is not None and not isinstance(memory, Mapping):
+        raise InputError(
+            f"outputs is a dict of memory or locations by the name of an output, not {memory!r:.80}",
+            hint="names alone are output_names",
+        )
     arrays: dict[str, np.ndarray] = {}
     for name, place in (memory or {}).items():
         if name not in targets:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ..api.arguments import entries, instance
 from ..api.async_run import AsyncRunner
 from ..api.options import RunOptions, SessionOptions
 from ..api.providers import initialise_providers, parse_providers
@@ -129,7 +130,7 @@ class InferenceSession(OrtSession):
         options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        settings = sess_options or SessionOptions()
+        settings = SessionOptions() if sess_options is None else instance("sess_options", sess_options, SessionOptions)
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
@@ -242,7 +243,7 @@ class InferenceSession(OrtSession):
         Waits for the device only if an output goes to the host.  Raises :class:`InputError` for names, dtypes or shapes
         that do not fit the model; the session stays usable.
         """
-        names = list(output_names or self._output_names)
+        names = entries(output_names or self._output_names, "output_names is a list of names")
         by_name = isinstance(outputs, dict) and isinstance(input_feed, dict)
         is_plain = run_options is None and not (self._closed or self._trace or self._checked)
         if by_name and outputs and is_plain and list(outputs) == names:
@@ -252,7 +253,7 @@ class InferenceSession(OrtSession):
         targets, arrays = output_targets(names, outputs, self._locations)
         if self._closed:
             raise ClosedError("the session is closed")
-        if run_options is not None and run_options.terminate:
+        if run_options is not None and instance("run_options", run_options, RunOptions).terminate:
             raise RunError("the run options ask for termination", hint="set terminate to False, or pass others")
         feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
         results = self._run_checked(feeds, targets)

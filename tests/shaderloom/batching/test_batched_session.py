@@ -179,6 +179,13 @@ def test_errors_belong_to_their_request(session):
             futures[2].result()
         assert isinstance(futures[3].exception(), InputError)
         check([futures[0], futures[4]], [good, good], session)
+        for wrong in (None, 5, [feeds(0)]):
+            assert isinstance(batched.submit(wrong).exception(PATIENCE), InputError)
+        with pytest.raises(InputError, match="timeout"):
+            batched.run(None, feeds(0), timeout="x")
+        for names in (5, "y"):
+            with pytest.raises(InputError, match="output_names"):
+                batched.run(names, feeds(0))
         with pytest.raises(InputError, match="no output 'no'"):
             batched.run(["no"], good)
 
@@ -245,9 +252,13 @@ def test_what_cannot_be_joined_is_refused(device):
 
 
 def test_options_are_checked(session):
-    for options in ({"max_batch": 0}, {"max_batch": True}, {"max_wait_ms": -1}, {"max_queue": 0}):
-        with pytest.raises(InputError):
-            session.batched(**options)
+    wrong = [("max_batch", value) for value in (0, True, 2.5, "a", None)]
+    wrong += [("max_wait_ms", value) for value in (-1, "x", None, True, float("nan"))]
+    wrong += [("max_queue", value) for value in (0, "a", 2.5)]
+    for name, value in wrong:
+        with pytest.raises(InputError, match=name):
+            session.batched(**{name: value})
+    session.batched(np.int64(4), np.float32(1.5), max_queue=np.int32(2)).close()
     with session.batched(max_wait_ms=60_000 - 1, max_queue=1) as batched:
         batched.submit(feeds(0))
         with pytest.raises(LimitError):

@@ -84,5 +84,7 @@ def test_prompts_are_checked_before_anything_runs(generator: Generator):
     for options in ({"seed": [1]}, {"attention_mask": [[1, 1], [1]]}, {"attention_mask": [[0], [1]]}):
         with pytest.raises(InputError):
             generator.generate_batch([[3], [4]], **options)
+    with pytest.raises(InputError, match="no argument 'nope'"):
+        generator.generate_batch([[3]], nope=1)
     with pytest.raises(InputError):
         generator.generate_batch(["the"], attention_mask=[[1, 1, 1]])

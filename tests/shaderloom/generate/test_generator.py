@@ -1,6 +1,6 @@
 """Texts of a tiny decoder: the tokens of a float64 reference, whatever the cache has and however it is used.
 
-Covers: shaderloom/generate/generator, shaderloom/generate/answer, shaderloom/generate/arguments,
+Covers: shaderloom/generate/generator, shaderloom/generate/answer,
 shaderloom/generate/decoder, shaderloom/generate/cache, shaderloom/generate/text_row, shaderloom/generate.
 """
 

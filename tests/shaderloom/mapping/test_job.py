@@ -173,6 +173,7 @@ def test_a_result_is_of_one_job(model, tmp_path):
         (("a.npy", "--columns", "z=a"), "no input 'z'"),
         (("a.npy", "--batch", "many"), "--batch wants"),
         (("a.npy", "--mean", "1"), "for pictures"),
+        (("a.npy", "--devices", "0,"), "each an index or a part of a name"),
         (("pictures", "--image", "12"), "WIDTHxHEIGHT"),
         (("a.npy", "--on-error", "record"), "recorded in Parquet"),
         (("t.parquet",), "no column 'x'"),
@@ -187,7 +188,7 @@ def test_what_does_not_fit_is_refused(arguments, reason, model, tmp_path, monkey
     Path("pictures").mkdir()
     Image.new("RGB", (4, 4)).save("pictures/a.png")
     parquet.write_table(pyarrow.table({"u": [1.0], "v": [2.0]}), "t.parquet")
-    result = run_command("map", model, *arguments, "-o", "out", "--devices", "cpu", status=1)
+    result = run_command("map", model, "--devices", "cpu", *arguments, "-o", "out", status=1)
     assert reason in result.output
     assert "Traceback" not in result.output
 

@@ -114,6 +114,10 @@ def test_errors_belong_to_their_item(shared):
     assert isinstance(results[3], Exception)
     with pytest.raises(InputError, match="float64"):
         list(shared.map(items[:2]))
+    for items in (5, None, "x", item(0)):
+        with pytest.raises(InputError, match="items is an iterable of inputs"):
+            shared.map(items)
+    assert isinstance(shared.submit(None).exception(PATIENCE), InputError)
     with pytest.raises(InputError, match="on_error"):
         shared.map(items, on_error="ignore")
 
@@ -239,9 +243,12 @@ def test_the_host_is_a_device(model):
 
 
 def test_options_are_checked(model, devices):
-    for options in ({"batch": 0}, {"batch": "all"}, {"queue": 0}, {"devices": []}, {"device": 0}):
-        with pytest.raises(InputError):
-            shaderloom.Pool(model, **{"devices": devices[:1], **options})
+    wrong = [("batch", value) for value in (0, "all", 2.5, None)] + [("device", 0)]
+    wrong += [("queue", value) for value in (0, "a", 2.5, True)]
+    wrong += [("devices", value) for value in ([], 5.5, None, b"cpu", "", ["0", ""], [None], {0: 1})]
+    for name, value in wrong:
+        with pytest.raises(InputError, match=name):
+            shaderloom.Pool(model, **{"devices": devices[:1], name: value})
     with pytest.raises(InputError, match="not int"):
         shaderloom.Pool(5, devices[:1])
     with pytest.raises(shaderloom.ModelError):
