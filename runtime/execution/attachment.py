@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Union
 
 import numpy as np
@@ -63,7 +64,7 @@ class Attachment:
     spans: dict[str, Storage] = field(default_factory=dict)  #: buffers bound directly in place of the plan's
     writes: list[tuple[str, np.ndarray]] = field(default_factory=list)  #: host data, before the pass
     copies_in: list[Copy] = field(default_factory=list)
-    #: outputs that begin as copies, each with the input's memory: a tensor's, or None for the plan's own buffer
+    #: outputs that begin as copies, each with the input's memory, or None for the plan's own buffer
     beginnings: list[Beginning] = field(default_factory=list)
     copies_out: list[Copy] = field(default_factory=list)
     reads: dict[str, str] = field(default_factory=dict)  #: output -> buffer to read back
@@ -122,13 +123,15 @@ class Attacher:
         targets: Mapping[str, Target],
         inputs: Mapping[str, PortSize],
         outputs: Mapping[str, PortSize],
+        uploads: Mapping[str, Storage] = MappingProxyType({}),
     ) -> Attachment:
         """Decide for every input and output how it is bound to the plan; pin the storages.
 
+        ``uploads`` has what was written already of the feeds that are on the host.
         Raises :class:`InputError` for a tensor of another device, dtype or shape, and :class:`ClosedError` for one that
         is gone; nothing is pinned or made then.
         """
-        run = _Run(self, feeds, targets, inputs, outputs)
+        run = _Run(self, feeds, targets, inputs, outputs, uploads)
         try:
             run.attach()
         except BaseException:
@@ -147,6 +150,7 @@ class _Run:
     targets: Mapping[str, Target]
     inputs: Mapping[str, PortSize]
     outputs: Mapping[str, PortSize]
+    uploads: Mapping[str, Storage]
     result: Attachment = field(default_factory=Attachment)
     users: dict[int, int] = field(default_factory=dict)  #: how many outputs go to each buffer of the caller's
 
@@ -208,7 +212,8 @@ class _Run:
 
     def _attach_state(self, name: str) -> None:
         """Attach an input that an output begins as: nothing is copied if both are in the same memory."""
-        output, feed, size, storage = self.plan.states[name], self.feeds[name], self.inputs[name], None
+        output, feed, size = self.plan.states[name], self.feeds[name], self.inputs[name]
+        storage = self.uploads.get(name)
         target = self.targets.get(output)
         if isinstance(feed, Tensor) and feed.location == "gpu-buffer" and size.elements:
             storage = self._pin(feed, name)
@@ -236,6 +241,8 @@ class _Run:
             if not storage.gpu.usage & COPY_SRC:
                 raise _uncopied(name)
             self.result.copies_in.append(Copy(buffer, storage, size.border))
+        elif name in self.uploads:
+            self.result.spans[buffer] = self.uploads[name]
         else:
             array = feed._host if isinstance(feed, Tensor) else feed
             assert array is not None, "a tensor that is not on the device has its data on the host"

@@ -1,8 +1,9 @@
 """The executor: creates what a plan names once, then replays it.
 
-A run writes the inputs, encodes the calls of the plan, copies the outputs to staging memory in the
-same submission, and maps that.  Buffers, pipelines, bind groups and staging buffers outlive runs: a warm run with the
-same symbol values and the same tensors creates one command encoder and nothing else.
+A run writes the inputs, encodes the calls of the plan, copies the outputs to staging memory in the same submission,
+and maps that; large inputs are written beside other runs (:mod:`.large_inputs`).  Buffers, pipelines, bind groups and
+staging buffers outlive runs: a warm run with the same symbol values and the same tensors creates one command encoder
+and nothing else.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ import numpy as np
 from ..device import native
 from ..device.device import Device
 from ..device.pipeline_compiler import PipelineCompiler
-from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, as_bytes, grown, write
+from ..memory.buffers import COPY_DST, TENSOR, UNIFORM, OwnedBuffer, StagingPool, grown, write
 from ..memory.storage import OutputPool
 from ..plan.caps import Caps, MemoryAccount
-from ..plan.dtypes import BY_NAME, interface_dtype
 from ..plan.errors import ClosedError, DeviceLimitError, InternalError, ShaderloomError
 from ..plan.plan import ITERATION_STRIDE, Plan, uniform_values
 from . import timing
 from .attachment import Attacher, Attachment, Target
 from .bind_groups import BindGroups
 from .dispatch import Binder, BufferCopy, Dispatch
+from .large_inputs import LargeInputs, write_array
 from .pending import PendingRun, Readback
 from .ports import Feed, bind_symbols
 from .problem_buffer import ProblemBuffer
@@ -93,6 +94,7 @@ class Executor:
         self._attacher = Attacher(
             device, plan, self._output_pool, lambda size, name: OwnedBuffer(device, own_account, size, TENSOR, name)
         )
+        self._large_inputs = LargeInputs(device, self._account)
         self._replay = Replay(device, use_native=self._use_native)
         self._repeated: RepeatedRun | None = None
         self._lock = threading.RLock()
@@ -117,7 +119,7 @@ class Executor:
     @property
     def device_bytes(self) -> int:
         """Bytes of the executor's own buffers: activations, symbols, problems, inputs and outputs of the host."""
-        return sum(buffer.size for buffer in self._buffers.values()) + self._problems.size
+        return sum(buffer.size for buffer in self._buffers.values()) + self._problems.size + self._large_inputs.size
 
     def run(
         self, feeds: Mapping[str, Feed], outputs: Collection[str] | Mapping[str, Target] | None = None
@@ -147,7 +149,9 @@ class Executor:
             if repeated is not None and repeated.is_same(feeds, targets):
                 return self._submit_repeated(repeated, feeds, targets)
             values, sizes = self._bind(feeds)
-            attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs)
+        with self._large_inputs.written(feeds, sizes.inputs) as uploads, self._lock:
+            self._check_open()
+            attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs, uploads)
             try:
                 symbols = self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
@@ -208,8 +212,7 @@ class Executor:
         targets: Mapping[str, Target],
         behind: Behind | None = None,
     ) -> PendingRun:
-        if self._closed:
-            raise ClosedError("the executor is closed")
+        self._check_open()
         with repeated.pinned():
             further = None if behind is None else behind(feeds, targets)
             self._replay.submit(repeated.followed_by(further), repeated.buffers())
@@ -227,7 +230,9 @@ class Executor:
         """Bind a run, write its inputs, and return the result of ``measure``, which runs the calls itself."""
         with self._lock:
             values, sizes = self._bind(feeds)
-            attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs)
+        with self._large_inputs.written(feeds, sizes.inputs) as uploads, self._lock:
+            self._check_open()
+            attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs, uploads)
             try:
                 symbols = self._write(attachment, values, sizes)
                 dispatches = self._groups.dispatches(values, sizes, attachment, self._resolve)
@@ -237,6 +242,10 @@ class Executor:
                 return measure(dispatches)
             finally:
                 attachment.unpin()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the executor is closed")
 
     def close(self) -> None:
         """Free the executor's buffers; waits while another thread encodes.  Outputs on the device live on."""
@@ -251,6 +260,7 @@ class Executor:
             for buffer in self._buffers.values():
                 buffer.destroy()
             self._buffers.clear()
+            self._large_inputs.close()
             self._problems.destroy()
             self._output_pool.close()
             if self._own_staging:
@@ -265,8 +275,7 @@ class Executor:
     # Sizes
 
     def _bind(self, feeds: Mapping[str, Feed]) -> tuple[tuple[int, ...], RunSizes]:
-        if self._closed:
-            raise ClosedError("the executor is closed")
+        self._check_open()
         values = bind_symbols(self.plan, feeds)
         return values, self._sizes.of(values)
 
@@ -341,10 +350,7 @@ class Executor:
         for name, array in attachment.writes:
             kind, _, port_name = name.partition(":")
             size = (sizes.inputs if kind == "input" else sizes.outputs)[port_name]
-            buffer = self._allocate(name, size.padded)
-            if array.size:
-                data = np.ascontiguousarray(array, interface_dtype(BY_NAME[size.dtype]))  # little-endian
-                write(self.device, buffer.gpu, 0, as_bytes(data))
+            write_array(self.device, self._allocate(name, size.padded).gpu, array, size.dtype)
         if values == self._written_symbols or not self.plan.symbols:
             return None
         self._written_symbols = self._repeated = None
