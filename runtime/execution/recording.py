@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from .dispatch import BufferCopy, Dispatch, encode
 
 #: Dispatches of a piece of a run: the device takes longer for them than the host for the next ones
 PIECE = 64
+#: Recordings that are remembered
+MOST_REMEMBERED = 8
 #: The most repetitions after which a run is encoded ahead: at first one, twice as many each time that it was in vain
 MOST_REPETITIONS = 1024
 
@@ -104,23 +107,36 @@ class Recording:
             return EncodedCommands(device, encoder.finish(), is_native=False)
 
 
-class Replay:
-    """Submits recordings of the same kernels; one that repeats the recording before it is encoded ahead for the next.
+class _Repeated:
+    """A recording that may be submitted again: how often it was, and the commands of the next time.
 
-    The executor serialises its use.  Commands that wait are given up when a buffer that they name is collected,
-    because they would keep its memory.  They are never submitted after such a buffer was destroyed: only a run that
-    binds the same living buffers asks for them.
+    ``watched`` refers to its buffers.  The recording itself is referred to, so that no other one has its identity.
+    """
+
+    __slots__ = ("commands", "count", "recording", "watched")
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.count = 0
+        self.commands: EncodedCommands | None = None
+        self.watched: list[Any] = []
+
+
+class Replay:
+    """Submits recordings of the same kernels; one that repeats an earlier recording is encoded ahead for the next time.
+
+    It remembers the latest :data:`MOST_REMEMBERED` recordings, as callers take turns with a few tensors, and runs with
+    a scan behind them come in between.  The executor serialises its use.  Commands that wait are given up when a buffer
+    that they name is collected, because they would keep its memory.  They are never submitted after such a buffer was
+    destroyed: only a run that binds the same living buffers asks for them.
     """
 
     def __init__(self, device: Device, *, use_native: bool) -> None:
         self._device = device
         self._use_native = use_native
         self._may_last = True  #: the kernels may not have run yet, or were long
-        self._last: tuple[Any, ...] | None = None
-        self._waiting: EncodedCommands | None = None
-        self._repetitions, self._needed = 0, 1
-        self._held: list[Dispatch] = []  #: so that the list's id is not used again
-        self._watched: list[Any] = []
+        self._remembered: OrderedDict[tuple[Any, ...], _Repeated] = OrderedDict()
+        self._needed = 1
 
     def submit(self, recording: Recording, bound: Iterable[Any]) -> None:
         """Submit; if the device refuses a piece, those before it run.
@@ -128,29 +144,27 @@ class Replay:
         ``bound`` are the buffers of tensors in its bind groups.
         """
         identity = recording.identity()
-        repeated = identity == self._last
-        self._repetitions = self._repetitions + 1 if repeated else 0
-        if not repeated:
-            self._give_up()
-        waiting, self._waiting = self._waiting, None
+        repeated = self._remembered.get(identity)
         try:
-            if waiting is not None:
-                waiting.submit(may_last=self._may_last)
+            if repeated is None:
+                self._submit_pieces(recording)
+                self._remember(identity, recording, bound)
+                return
+            self._remembered.move_to_end(identity)
+            repeated.count += 1
+            commands, repeated.commands = repeated.commands, None
+            if commands is not None:
+                commands.submit(may_last=self._may_last)
             else:
                 self._submit_pieces(recording)
-            if self._repetitions >= self._needed:
-                self._waiting = recording.encode(self._device, use_native=self._use_native)
-            if not repeated:
-                buffers = [*bound, *(end for copy in (*recording.before, *recording.after) for end in copy.ends)]
-                self._watched = [weakref.ref(buffer, self._drop) for buffer in buffers]
-                self._last, self._held = identity, recording.dispatches
+            if repeated.count >= self._needed:
+                repeated.commands = recording.encode(self._device, use_native=self._use_native)
         except BaseException:
             self.clear()
             raise
 
     def submit_once(self, recording: Recording) -> None:
-        """Submit a recording that the next run will hardly repeat: nothing is remembered for it."""
-        self.clear()
+        """Submit a recording that no later run will repeat."""
         self._submit_pieces(recording)
 
     def _submit_pieces(self, recording: Recording) -> None:
@@ -160,18 +174,25 @@ class Replay:
         if recording.dispatches:
             self._may_last = time.perf_counter() - start > LONG
 
+    def _remember(self, identity: tuple[Any, ...], recording: Recording, bound: Iterable[Any]) -> None:
+        repeated = self._remembered[identity] = _Repeated(recording)
+        buffers = [*bound, *(end for copy in (*recording.before, *recording.after) for end in copy.ends)]
+        repeated.watched = [weakref.ref(buffer, lambda _: self._forget(identity)) for buffer in buffers]
+        if len(self._remembered) > MOST_REMEMBERED:
+            self._give_up(self._remembered.popitem(last=False)[1])
+
     def clear(self) -> None:
-        self._watched = []
-        self._drop(None)
+        """Forget all recordings."""
+        for identity in tuple(self._remembered):
+            self._forget(identity)
 
-    def _drop(self, _: Any) -> None:
-        """Drop the recording: a buffer was collected.  Called in any thread, therefore single assignments only."""
-        self._last = None
-        self._give_up()
-        self._held = []
+    def _forget(self, identity: tuple[Any, ...]) -> None:
+        """Forget a recording.  Called in any thread, when a buffer was collected."""
+        repeated = self._remembered.pop(identity, None)
+        if repeated is not None:
+            self._give_up(repeated)
 
-    def _give_up(self) -> None:
-        """Drop the commands that wait, if there are some.  Of two threads that do so at once one may not count."""
-        if self._waiting is not None:
+    def _give_up(self, repeated: _Repeated) -> None:
+        """Give up the commands that wait, if there are some.  Of two threads that do so at once one may not count."""
+        if repeated.commands is not None:
             self._needed = min(2 * self._needed, MOST_REPETITIONS)
-        self._waiting = None

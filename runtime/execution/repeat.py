@@ -14,6 +14,9 @@ from ..plan.record import record
 from .dispatch import Dispatch
 from .recording import Recording
 
+#: Lists of dispatches that follow a run in turns: scans of its outputs, and at times of the caches, too
+MOST_FOLLOWED = 4
+
 
 @record
 class RepeatedRun:
@@ -28,8 +31,9 @@ class RepeatedRun:
     storages: tuple[Storage, ...]
     recording: Recording
     watched: tuple[weakref.ref[Any], ...]
-    #: the dispatches that followed last, and the recording with them: the same object for the same dispatches
-    followed: list[tuple[list[Dispatch], Recording]] = field(default_factory=list)
+    #: the latest dispatches that followed, by their identity, and the recordings with them: the same objects for the
+    #: same dispatches
+    followed: dict[int, tuple[list[Dispatch], Recording]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -66,10 +70,13 @@ class RepeatedRun:
         """Return the recording with further dispatches behind it."""
         if behind is None:
             return self.recording
-        if not self.followed or self.followed[0][0] is not behind:
+        followed = self.followed.get(id(behind))
+        if followed is None:
+            if len(self.followed) >= MOST_FOLLOWED:
+                self.followed.clear()
             dispatches = [*self.recording.dispatches, *behind]
-            self.followed[:] = [(behind, Recording(self.recording.before, dispatches, ()))]
-        return self.followed[0][1]
+            followed = self.followed[id(behind)] = behind, Recording(self.recording.before, dispatches, ())
+        return followed[1]
 
     def pinned(self) -> AbstractContextManager[None]:
         """Pin the memory while the run is submitted."""

@@ -72,13 +72,31 @@ def test_other_tensors_are_encoded_anew(session, encoded, device):
 
 def test_what_was_encoded_in_vain_makes_the_next_rarer(session, encoded, device):
     """wgpu-native would never free what changing runs leave; a run that stays the same is encoded ahead again."""
-    x, outputs = array(0), [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(2)]
-    for number in range(40):
-        session.run(["y"], {"x": x}, outputs={"y": outputs[number // 2 % 2]})
+    x = array(0)
+    for _ in range(20):
+        output = shaderloom.Tensor.empty((2, 8), np.float32, device)
+        for _ in range(2):
+            session.run(["y"], {"x": x}, outputs={"y": output})
+        gc.collect()
     assert len(encoded) == 40 + 1  # the first pair of runs alone has commands behind it
     for _ in range(6):
-        session.run(["y"], {"x": x}, outputs={"y": outputs[0]})
+        session.run(["y"], {"x": x}, outputs={"y": output})
     assert len(encoded) == 41 + 6 + 1
+
+
+def test_runs_in_turns_with_a_few_tensors_are_encoded_ahead(session, encoded, device):
+    """A run in between leaves the commands that wait for another one, as a scan of all outputs from time to time."""
+    outputs = [shaderloom.Tensor.empty((2, 8), np.float32, device) for _ in range(recording.MOST_REMEMBERED + 1)]
+    turns = [0, 0, 0, 1, 0, 1, 0, 2, 0, 1, 2]
+    for seed, which in enumerate(turns):
+        session.run(["y"], {"x": array(seed)}, outputs={"y": outputs[which]})
+        np.testing.assert_allclose(outputs[which].numpy(), np.exp(array(seed)), rtol=1e-5)
+    assert len(encoded) == len(turns) + 3  # the first two of each are encoded at once, and one waits at the end
+    for output in outputs[1:]:
+        session.run(["y"], {"x": array(0)}, outputs={"y": output})
+    before = len(encoded)
+    session.run(["y"], {"x": array(0)}, outputs={"y": outputs[0]})
+    assert len(encoded) == before + 1  # as many others have come since: it is forgotten
 
 
 def test_memory_of_dropped_tensors_is_not_used_again(session, device):
