@@ -212,6 +212,17 @@ DECIDING = {
          for n, step, hop, length, low in ((40, 3, 7, 6, -9), (6, 1 << 40, 1, 12, -9), (90, 25, 11, 9, -0.5))],
         {"dynamic": {"n": (6, 90)}},
     ),
+    "filters of numbers that runs decide": Deciding(
+        """g (int64 bins, float[1, n] x, float low, float high) => (float[1, m] y, float[c, 6] z)
+            <int64 six = {6}, int64 rate = {8000}, int64 two = {2}, int64 one = {1}> {
+            shape = Shape<start = 1>(x)  rest = Sub(shape, one)  size = Mul(rest, two)
+            w = MelWeightMatrix(bins, size, rate, low, high)  y = MatMul(x, w)
+            half = Div(high, high)  none = Sub(low, low)
+            z = MelWeightMatrix(six, bins, bins, none, half) }""",
+        [{"bins": number(bins), "x": floats(1, n), "low": np.array(low, np.float32), "high": np.array(high, np.float32)}
+         for bins, n, low, high in ((8, 17, 0, 4000), (20, 65, 62.5, 3500))],
+        {"dynamic": {"n": (2, 99)}},
+    ),
     "filters that runs stretch": Deciding(
         """g (float[1, 2, n, 12] x, int64[2] sizes, float[2] s)
                 => (float[1, 2, a, b] y, float[1, 2, c, d] z, float[1, 2, e, f] part)

@@ -1,8 +1,9 @@
 """Integers and conditions that decide shapes, axes and nodes of bundles, beside onnxruntime.
 
-Covers: shaderloom/bundles/program_choices, shaderloom/bundles/program_equality, shaderloom/bundles/program_compile,
-shaderloom/bundles/program_ranges, shaderloom/bundles/program_sizes, compiler/ops/math/quotients,
-compiler/ops/onnx/fourier, compiler/ops/onnx/generators, compiler/ops/onnx/resize_by_floats.
+Covers: compiler/ops/internal/fixed_point, compiler/ops/onnx/mel_weights, shaderloom/bundles/program_choices,
+shaderloom/bundles/program_equality, shaderloom/bundles/program_compile, shaderloom/bundles/program_ranges,
+shaderloom/bundles/program_sizes, compiler/ops/math/quotients, compiler/ops/onnx/fourier,
+compiler/ops/onnx/generators, compiler/ops/onnx/resize_by_floats.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.compiler.ops.onnx.mel_weights import mel_matrix
 from shaderloom.runtime.bundle.structure import schema
 
 from ...support.comparison import reference
@@ -123,18 +125,36 @@ def test_more_values_than_branches_are_refused(tmp_path):
         compile_bundle(model, tmp_path / "b", shapes=[{"axes": (2,)}], ranges={"axes[0]": (0, 4), "axes[1]": (0, 4)})
 
 
-def test_tables_of_few_values_are_branches(tmp_path, device):
-    """The compiler computes a mel matrix for each of at most 16 values of its numbers."""
-    text = """g (int64 bins, float[17] x) => (float[n] y) <int64 size = {32}, int64 rate = {8000}, float low = {0.0},
-        float high = {4000.0}> { m = MelWeightMatrix(bins, size, rate, low, high)  y = MatMul(x, m) }"""
-    model = parse(text)
-    with pytest.raises(shaderloom.ShapeError, match=r"num_mel_bins of MelWeightMatrix must be known, .*--range"):
-        compile_bundle(model, tmp_path / "b")
-    compile_bundle(model, tmp_path / "b", ranges={"bins": (4, 8, 4)})
+def test_filters_are_those_of_float64(tmp_path, device):
+    """Of numbers that runs decide: whatever they are, no filter begins or ends at another row."""
+    model = parse("""g (int64 bins, int64 size, int32 rate, float low, float high) => (float[n, m] y) {
+        wide = Cast<to = 7>(rate)  y = MelWeightMatrix(bins, size, wide, low, high) }""")
+    compile_bundle(model, tmp_path / "b")
+    draw = np.random.default_rng(0)
+    names = ("bins", "size", "rate", "low", "high")
+    cases = [(5, 8, 8000, 2100.0, 3500.0), (1, 16, 8, 0.0, 2**-20), (9, 4096, 2**31 - 1, 1e5, 1e9)]
+    while len(cases) < 80:
+        bins, size, rate = (int(draw.integers(1, most)) for most in (129, 2049, 99999))
+        high = draw.uniform(0, (size // 2 + 1) * rate / (size + 1))
+        cases.append((bins, size, rate, draw.choice([0, high * draw.uniform(0, 0.9)]), high * 0.99))
     with shaderloom.load_bundle(tmp_path / "b", device=device) as session:
-        for bins in (4, 8):
-            feeds = {"bins": number(bins), "x": floats(17)}
-            np.testing.assert_allclose(session.run(None, feeds)[0], reference(model, feeds)[0], rtol=1e-5)
+
+        def run(numbers) -> np.ndarray:
+            dtypes = (np.int64, np.int64, np.int32, np.float32, np.float32)
+            return session.run(None, {name: kind(each) for name, kind, each in zip(names, dtypes, numbers)})[0]
+
+        for *integers, low, high in cases:
+            expected = mel_matrix(*integers, float(np.float32(low)), float(np.float32(high)))
+            np.testing.assert_allclose(run((*integers, low, high)), expected, rtol=1e-6, atol=0)
+        bins, size, rate, low, high = cases[0]
+        assert run((bins, size, rate, low, high)).any()
+        for wrong in (
+            (0, size, rate, low, high), (bins, size, 0, low, high), (bins, -1, rate, low, high),
+            (bins, size, rate, -1.0, high), (bins, size, rate, high, high), (bins, size, rate, low, 4500.0),
+            (bins, size, rate, low, np.nan), (bins, size, rate, np.nan, high), (bins, size, rate, low, np.inf),
+        ):  # fmt: skip
+            with pytest.raises(shaderloom.InputError, match=r"'size' is -1 in this run, .* compiled for 0"):
+                run(wrong)
 
 
 def test_more_integers_than_a_step_reads_are_refused(tmp_path):

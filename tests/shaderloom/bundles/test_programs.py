@@ -405,10 +405,9 @@ def test_ranges_of_what_no_run_reads_are_refused(tmp_path):
         compile_bundle(parse("g (float[2] x) => (float[2] y) { y = Exp(x) }"), tmp_path / "b", ranges={"n": (1, 50)})
 
 
-def test_tables_that_floats_decide_are_refused(tmp_path):
-    model = parse("""g (float low) => (float[17, 5] y) <int64 bins = {5}, int64 size = {32}, int64 rate = {8000},
-        float high = {4000}> { y = MelWeightMatrix(bins, size, rate, low, high) }""")
-    with pytest.raises(shaderloom.UnsupportedError, match="1 elements of type float32 in 'low'"):
+def test_several_conditions_for_one_node_are_refused(tmp_path):
+    model = parse("g (float[3] x, bool[2] c) => (float[3] y) { y = Dropout(x, , c) }")
+    with pytest.raises(shaderloom.UnsupportedError, match="2 elements of type bool in 'c'"):
         compile_bundle(model, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
