@@ -172,6 +172,8 @@ SPIN_SECONDS = 0.002
 #: and up to the longest time, in seconds
 _SLICE = 1 / 64
 _SHORTEST, _LONGEST = 2e-4, 0.05
+#: The thread that asks again and again, None: none.  Each question takes the lock of the interpreter, so others sleep
+_asking: int | None = None
 
 
 def is_idle(device: Any) -> bool:
@@ -216,13 +218,17 @@ def _listen() -> tuple[queue.SimpleQueue[int], Any]:
 
 
 def _wait_until(device: Any, done: Callable[[], object], spin: bool) -> None:
-    """Ask the device until ``done``.
+    """Ask the device until ``done``; with ``spin`` all the time at first, unless another thread does so.
 
     It is asked in slices, since a shader of a stranger may have no end: no signal reaches a thread that waits inside
     wgpu-native.  Nor would the process end then, because the queue waits for its work when it goes; so after an
     interrupt it stays.
     """
-    start = time.perf_counter()
+    global _asking
+    start, thread = time.perf_counter(), threading.get_ident()
+    if spin and _asking is None:
+        _asking = thread
+    spin = spin and _asking == thread
     try:
         while not (is_idle(device), done())[1]:
             waited = time.perf_counter() - start
@@ -233,6 +239,9 @@ def _wait_until(device: Any, done: Callable[[], object], spin: bool) -> None:
     except BaseException:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.queue))
         raise
+    finally:
+        if _asking == thread:
+            _asking = None
 
 
 def submit(queue: Any, command_buffers: Sequence[Any]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -50,6 +52,33 @@ def test_slices_grow_with_the_time_and_none_blocks(monkeypatch, spin):
     assert 2 < now[0] < 2.1 and max(slept) <= 0.05
     assert len(asked) < 3000
     assert (0 in slept) is not spin, "a software driver gets the core"
+
+
+def test_of_threads_that_wait_one_asks_all_the_time(monkeypatch):
+    """Each question takes the lock of the interpreter from those that encode.  No wait is ever long for this clock."""
+    sleepers, finished, pause = set(), threading.Event(), time.sleep
+
+    def sleep(seconds):
+        sleepers.add(threading.get_ident())
+        pause(1e-3)
+
+    def wait(asked):
+        native._wait_until(None, lambda: (asked.set(), finished.is_set())[1], True)
+
+    monkeypatch.setattr(native, "is_idle", lambda device: False)
+    monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: 0.0, sleep=sleep))
+    questions = [threading.Event(), threading.Event()]
+    threads = [threading.Thread(target=wait, args=(asked,)) for asked in questions]
+    for thread, asked in zip(threads, questions):
+        thread.start()
+        assert asked.wait(PATIENCE)
+    pause(0.05)
+    finished.set()
+    for thread in threads:
+        thread.join()
+    assert sleepers == {threads[1].ident}
+    wait(questions[0])
+    assert len(sleepers) == 1, "the next one asks all the time"
 
 
 ENDLESS = """
