@@ -39,7 +39,7 @@ class Pool:
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``
-        items that :meth:`map` has taken and not returned yet; None: eight batches for each device.
+        items that :meth:`map` has taken and not returned yet; None: eight batches for each device, ten on 16 cores.
 
     The other options are those of :class:`InferenceSession`, or of :func:`load_bundle`. A worker whose device is lost,
     or whose process ends, is retired, and its items go to others; an item that was lost twice fails.

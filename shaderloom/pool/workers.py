@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 
 from ..notices import notify
+from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
 from .channel import SMALL, Channel
 from .shared_memory import shared_memories
 from .work import Item, Work
 from .worker import WorkerJob, run_worker
 
-#: Threads that send to a worker: one copies 10 GB a second into shared memory, which a small model on a GPU exceeds
-SENDERS = 2
+
+def senders_for(cores: int) -> int:
+    """Return the number of threads that send to a worker, in a program with so many cores.
+
+    One copies 6 to 10 GB a second into shared memory; a small model on a GPU takes more.
+    """
+    return min(max(cores // 4, 2), 4)
+
+
+SENDERS = senders_for(cores())
 #: Chunks that a worker has: three that it answers, one that waits and those on their way; each has its shared memory
 IN_FLIGHT = 4 + SENDERS
 #: Seconds that a process may take to end by itself

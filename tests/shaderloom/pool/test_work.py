@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from shaderloom.pool.work import Item, Work
+from shaderloom.pool.workers import senders_for
 from shaderloom.runtime.plan.errors import ClosedError
 
 from ...support.patience import PATIENCE
@@ -115,3 +116,8 @@ def test_a_closed_pool_has_no_more_items(work):
     assert Taker(work, lambda: True).taken() == []
     with pytest.raises(ClosedError):
         work.add({})
+
+
+@pytest.mark.parametrize(("cores", "senders"), [(1, 2), (8, 2), (12, 3), (16, 4), (128, 4)])
+def test_more_threads_send_where_there_are_cores(cores, senders):
+    assert senders_for(cores) == senders
