@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -186,7 +186,23 @@ class RequestQueue:
         return batch
 
 
-def settle(future: Future[Any], outcome: Any) -> None:
+class Promise(Protocol):
+    """A future as those see it that settle it."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return whether the outputs are wanted still."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """Set the outputs."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Set the error."""
+        ...
+
+
+def settle(future: Promise, outcome: Any) -> None:
     """Set the result of a future, or its error."""
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)

@@ -6,13 +6,15 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from ..api.arguments import count, iterable
 from ..runtime.plan.errors import InputError
 from .devices import Devices, choose_devices
+from .mapped import MappedItem
 from .work import Work
 from .worker import WorkerJob
 from .workers import IN_FLIGHT, Workers
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Rows of a batch where the caller leaves it to the pool
 AUTO_BATCH = 32
+#: The most items of a chunk, or a batch if that is more
+_MOST_ITEMS = 256
 
 
 class Pool:
@@ -39,7 +43,8 @@ class Pool:
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``
-        items that :meth:`map` has taken and not returned yet; None: eight batches for each device, ten on 16 cores.
+        items that :meth:`map` has taken and not returned yet; None: eight chunks for each device, ten on 16 cores, each
+        a batch, or as many items of up to 256 as it computes in two milliseconds.
 
     The other options are those of :class:`InferenceSession`, or of :func:`load_bundle`. A worker whose device is lost,
     or whose process ends, is retired, and its items go to others; an item that was lost twice fails.
@@ -69,10 +74,10 @@ class Pool:
         jobs = [WorkerJob(content, device, options, rows, batch != "auto") for device in choose_devices(devices)]
         self._work = Work()
         self._workers = Workers(jobs, self._work)
-        chunk = rows if self._workers.joins else 1
-        self._work.chunk = chunk
+        least, self._chunks = rows if self._workers.joins else 1, (IN_FLIGHT + 2) * len(self._workers.names)
+        self._work.set_chunk(least, max(least, _MOST_ITEMS if taken is None else taken // self._chunks))
         self._finalizer = weakref.finalize(self, self._workers.end)
-        self._window = taken or (IN_FLIGHT + 2) * chunk * len(self._workers.names)
+        self._taken = taken
 
     @property
     def devices(self) -> list[str]:
@@ -89,7 +94,9 @@ class Pool:
 
         Raises :class:`ClosedError` for a closed pool.
         """
-        return self._work.add(feeds)
+        future: Future[list[OutputValue]] = Future()
+        self._work.add(feeds, future)
+        return future
 
     async def run(self, feeds: Mapping[str, InputValue]) -> list[OutputValue]:
         """Return the outputs of one item, without blocking the event loop."""
@@ -136,40 +143,53 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool of {', '.join(self.devices) or 'no devices'}>"
 
+    @property
+    def _window(self) -> int:
+        """How many items a map has taken and not returned."""
+        return self._taken or self._chunks * self._work.chunk
+
     def _in_order(self, items: Iterable[Mapping[str, InputValue]], on_error: str) -> Iterator[Any]:
-        window: deque[Future[list[OutputValue]]] = deque()
+        window: deque[MappedItem] = deque()
         try:
-            for feeds in items:
-                window.append(self.submit(feeds))
-                while len(window) >= self._window or (window and window[0].done()):
+            for number, feeds in enumerate(items):
+                mapped = MappedItem(number)
+                self._work.add(feeds, mapped)
+                window.append(mapped)
+                while window and (window[0].is_settled or len(window) >= self._window):
                     yield _outputs(window.popleft(), on_error)
             while window:
                 yield _outputs(window.popleft(), on_error)
         finally:
-            for future in window:
-                future.cancel()
+            for mapped in window:
+                mapped.cancel()
 
     def _as_completed(self, items: Iterable[Mapping[str, InputValue]], on_error: str) -> Iterator[Any]:
-        window: dict[Future[list[OutputValue]], int] = {}
+        settled: SimpleQueue[MappedItem] = SimpleQueue()
+        window: dict[int, MappedItem] = {}
+
+        def next_pair() -> tuple[int, Any]:
+            number = settled.get().number
+            return number, _outputs(window.pop(number), on_error)
+
         try:
             for number, feeds in enumerate(items):
-                window[self.submit(feeds)] = number
+                window[number] = mapped = MappedItem(number, settled)
+                self._work.add(feeds, mapped)
                 while len(window) >= self._window:
-                    for future in wait(window, return_when=FIRST_COMPLETED).done:
-                        yield window.pop(future), _outputs(future, on_error)
+                    yield next_pair()
             while window:
-                for future in wait(window, return_when=FIRST_COMPLETED).done:
-                    yield window.pop(future), _outputs(future, on_error)
+                yield next_pair()
         finally:
-            for future in window:
-                future.cancel()
+            for mapped in window.values():
+                mapped.cancel()
 
 
-def _outputs(future: Future[list[OutputValue]], on_error: str) -> Any:
-    if on_error == "return":
-        error = future.exception()
-        return future.result() if error is None else error
-    return future.result()
+def _outputs(mapped: MappedItem, on_error: str) -> Any:
+    if not mapped.is_settled:
+        mapped.wait()
+    if on_error == "raise" and isinstance(mapped.outcome, BaseException):
+        raise mapped.outcome
+    return mapped.outcome
 
 
 def _bytes_of(model: Any) -> bytes:

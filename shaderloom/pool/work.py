@@ -5,37 +5,41 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..batching.requests import settle
+from ..batching.requests import Promise, settle
 from ..runtime.plan.errors import ClosedError, DeviceError, ShaderloomError
 
+#: Seconds that a chunk takes its worker at least: handing it over takes a twentieth of that
+_CHUNK_SECONDS = 2e-3
 #: How often an item is given to a worker that is lost before it answers
 MOST_LOSSES = 2
 
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """Inputs, the future of the outputs, and how many workers were lost with it."""
+    """Inputs, the promise of the outputs, how many workers were lost with it, and since when a worker has its chunk."""
 
     number: int
     feeds: Mapping[str, Any]
-    future: Future[list[Any]] = field(default_factory=Future)
+    promise: Promise
     losses: int = 0
+    begun: float = 0.0
 
 
 class Work:
     """Items in the order of their submission.  Thread-safe.
 
     ``chunk`` is the most that a worker gets at once.  One that has nothing to do gets what there is; one that is busy
-    waits for as much, since a few items would take its device nearly as long.
+    waits for as much, since a few items would take its device nearly as long.  It is a multiple of ``least``, up to
+    ``most``, that takes the slowest worker no less than handing it over is worth, by measurement.
     """
 
     def __init__(self) -> None:
-        self.chunk = 1
+        self.set_chunk(1, 1)
+        self._fitting: dict[Hashable, int] = {}
         self._waiting: deque[Item] = deque()
         self._count = 0
         self._pending = 0  #: items without an answer
@@ -51,8 +55,12 @@ class Work:
         """Whether this process began the work; a fork of it has neither the threads nor the processes."""
         return self._process == os.getpid()
 
-    def add(self, feeds: Mapping[str, Any]) -> Future[list[Any]]:
-        """Append an item; return its future.  Raises :class:`ClosedError`, and :class:`DeviceError` without workers."""
+    def set_chunk(self, least: int, most: int) -> None:
+        """Set the least and the greatest chunk, before workers take any."""
+        self.chunk, self._least, self._most = least, least, most
+
+    def add(self, feeds: Mapping[str, Any], promise: Promise) -> None:
+        """Append an item.  Raises :class:`ClosedError`, and :class:`DeviceError` without workers."""
         if not self.is_ours:
             raise ClosedError("the pool is that of the process that has opened it", hint="open another one in a fork")
         with self._lock:
@@ -60,12 +68,10 @@ class Work:
                 raise ClosedError("the pool is closed")
             if self._failure is not None:
                 raise self._failure
-            item = Item(self._count, feeds)
+            self._waiting.append(Item(self._count, feeds, promise))
             self._count += 1
             self._pending += 1
-            self._waiting.append(item)
             self._notify_one()
-        return item.future
 
     def take(
         self, is_wanted: threading.Event, is_busy: Callable[[], bool], hold: Callable[[Sequence[Item]], None]
@@ -97,12 +103,22 @@ class Work:
                     self._idle_waiters -= 1
             return []
 
+    def measure(self, worker: Hashable, items: int, seconds: float) -> None:
+        """Let chunks follow from the seconds that so many items took a worker; they double or halve at most."""
+        fitting = int(_CHUNK_SECONDS * items / max(seconds, 1e-9)) // self._least * self._least
+        before = self._fitting.get(worker, self._least)
+        with self._lock:
+            self._fitting[worker] = max(self._least, min(fitting, 2 * before, self._most), before // 2)
+            self.chunk = min(self._fitting.values())
+
     def _remove(self) -> list[Item]:
-        """Remove up to a chunk of items; those that were cancelled are forgotten."""
+        """Remove up to a chunk of items, or one that a worker was lost with; cancelled ones are forgotten."""
         items: list[Item] = []
         while self._waiting and len(items) < self.chunk:
+            if items and (items[-1].losses or self._waiting[0].losses):
+                break
             item = self._waiting.popleft()
-            if item.losses or item.future.set_running_or_notify_cancel():
+            if item.losses or item.promise.set_running_or_notify_cancel():
                 items.append(item)
             else:
                 self._forget(1)
@@ -112,7 +128,7 @@ class Work:
         """Set the results of items, or their errors."""
         count = 0
         for item, outcome in answers:
-            settle(item.future, outcome)
+            settle(item.promise, outcome)
             count += 1
         with self._lock:
             self._forget(count)
@@ -140,7 +156,7 @@ class Work:
             waiting = list(self._waiting)
             self._waiting.clear()
         for item in waiting:
-            if item.losses or item.future.set_running_or_notify_cancel():
+            if item.losses or item.promise.set_running_or_notify_cancel():
                 self.answer([(item, failure)])
             else:
                 with self._lock:

@@ -6,6 +6,7 @@ import multiprocessing
 import queue
 import signal
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..batching.batch_sizes import DeviceTimes
 from ..notices import notify
 from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
@@ -54,6 +56,7 @@ class DeviceWorker:
         self.is_wanted = threading.Event()
         self.is_wanted.set()
         self._items: dict[int, Item] = {}
+        self._times = DeviceTimes()
         self._lock = threading.Lock()
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()  #: memories that no chunk uses
         for slot in range(IN_FLIGHT):
@@ -87,6 +90,7 @@ class DeviceWorker:
         return bool(self._items)
 
     def _hold(self, items: Sequence[Item]) -> None:
+        items[0].begun = time.perf_counter()
         with self._lock:
             self._items.update((item.number, item) for item in items)
 
@@ -128,6 +132,7 @@ class DeviceWorker:
             with self._lock:
                 answers = [(self._items.pop(number), outcome) for number, outcome in facts]
                 is_idle = not self._items
+            work.measure(self, len(answers), self._times.of(answers[0][0].begun, time.perf_counter()))
             work.answer(answers)
             if is_idle:
                 work.wake()

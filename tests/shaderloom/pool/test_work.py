@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -44,10 +45,10 @@ def work() -> Work:
 
 def test_an_idle_worker_gets_what_there_is(work):
     taker = Taker(work, lambda: False)
-    work.add({})
+    work.add({}, Future())
     assert taker.taken() == [0]
     for _ in range(5):
-        work.add({})
+        work.add({}, Future())
     assert Taker(work, lambda: False).taken() == [1, 2, 3]
 
 
@@ -55,13 +56,13 @@ def test_a_busy_worker_waits_for_a_chunk_or_until_it_is_idle(work):
     busy = threading.Event()
     busy.set()
     first = Taker(work, busy.is_set)
-    work.add({})
-    work.add({})
+    work.add({}, Future())
+    work.add({}, Future())
     assert not first.items
-    work.add({})
+    work.add({}, Future())
     assert first.taken() == [0, 1, 2]
     second = Taker(work, busy.is_set)
-    work.add({})
+    work.add({}, Future())
     assert not second.items
     busy.clear()
     work.wake()
@@ -71,16 +72,16 @@ def test_a_busy_worker_waits_for_a_chunk_or_until_it_is_idle(work):
 def test_items_go_to_the_idle_worker_beside_a_busy_one(work):
     busy = Taker(work, lambda: True)
     idle = Taker(work, lambda: False)
-    work.add({})
+    work.add({}, Future())
     assert idle.taken() == [0]
     for _ in range(3):
-        work.add({})
+        work.add({}, Future())
     assert busy.taken() == [1, 2, 3]
 
 
 def test_what_an_idle_worker_leaves_wakes_a_busy_one(work):
     for _ in range(6):
-        work.add({})
+        work.add({}, Future())
     busy, idle = Taker(work, lambda: True), Taker(work, lambda: False)
     assert sorted(busy.taken() + idle.taken()) == list(range(6))
 
@@ -98,7 +99,7 @@ def test_of_two_threads_of_a_worker_one_takes_what_there_is():
 
         for numbers in ([0], [0, 1], [0, 1, 2, 3, 4]):
             for _ in range(len(numbers) - len(taken())):
-                work.add({})
+                work.add({}, Future())
             deadline = time.monotonic() + PATIENCE
             while taken() != numbers and time.monotonic() < deadline:
                 time.sleep(0)
@@ -106,7 +107,9 @@ def test_of_two_threads_of_a_worker_one_takes_what_there_is():
 
 
 def test_cancelled_items_are_not_taken(work):
-    futures = [work.add({}) for _ in range(3)]
+    futures: list[Future] = [Future() for _ in range(3)]
+    for future in futures:
+        work.add({}, future)
     futures[1].cancel()
     assert Taker(work, lambda: True).taken() == [0, 2]
 
@@ -115,9 +118,38 @@ def test_a_closed_pool_has_no_more_items(work):
     work.close()
     assert Taker(work, lambda: True).taken() == []
     with pytest.raises(ClosedError):
-        work.add({})
+        work.add({}, Future())
 
 
 @pytest.mark.parametrize(("cores", "senders"), [(1, 2), (8, 2), (12, 3), (16, 4), (128, 4)])
 def test_more_threads_send_where_there_are_cores(cores, senders):
     assert senders_for(cores) == senders
+
+
+def test_chunks_follow_from_measured_times(work):
+    """In steps, in batches, and so that the slowest worker is not given more than it should."""
+    work.set_chunk(4, 64)
+    sizes = []
+    for _ in range(6):
+        work.measure("fast", 100, 1e-3)
+        sizes.append(work.chunk)
+    assert sizes == [8, 16, 32, 64, 64, 64]
+    work.measure("slow", 4, 1.0)
+    assert work.chunk == 4
+    work.measure("slow", 100, 0.0)
+    work.measure("slow", 100, 20e-3)
+    assert work.chunk == 8
+    for _ in range(5):
+        work.measure("fast", 1, 1.0)
+    assert work.chunk == 4
+
+
+def test_items_that_a_worker_was_lost_with_are_alone(work):
+    futures: list[Future] = [Future() for _ in range(3)]
+    for future in futures:
+        work.add({}, future)
+    lost = Taker(work, lambda: False)
+    assert lost.taken() == [0, 1, 2]
+    work.give_back(lost.items, "it ended")
+    work.add({}, Future())
+    assert [Taker(work, lambda: False).taken() for _ in range(4)] == [[0], [1], [2], [3]]
