@@ -32,6 +32,7 @@ from ..ops.math.nodes import in_type, part
 from ..ops.math.reductions import reduce
 from ..ops.onnx.quantize import BYTES, centred
 from ..ops.onnx.views import permutation
+from ..ops.registry import registry
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
@@ -195,7 +196,7 @@ def _column_sums(builder: GraphBuilder, right: ByteFactor) -> Value:
 # -- dequantised tensors ---------------------------------------------------------------------------------------------
 
 
-def _match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
+def match_dequantised(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of two tensors that are dequantised, with scales of rows and of columns."""
     left, right = node.operand(0), node.operand(1)
     turned = produced_by(right, "Transpose")  # a weight [columns, terms]
@@ -303,6 +304,22 @@ def _scaled_weight(builder: GraphBuilder, match: Match) -> Value:
     return builder.op("Mul", product, in_type(builder, match["scale"], FLOAT32))
 
 
+def _match_scaled_columns(node: Node, facts: GraphFacts) -> Match | None:
+    """Match a product of many rows with a packed weight that has one scale for each column."""
+    scale = node.operand(2)
+    fits = node.output.dtype is FLOAT32 and not has_few_rows(node) and scale.rank and scale.shape[1] == 1
+    return Match((node,)) if fits else None
+
+
+def _scaled_columns(builder: GraphBuilder, match: Match) -> Value:
+    node = match.root
+    value, words, scale, zero = map(node.operand, range(4))
+    operands = [value, words, builder.scalar(1, scale), zero]
+    (product,) = builder.emit(registry.of(node), operands, node.attributes)
+    scales = part(builder, view(builder, scale, (scale.elements,)), 0, 0, node.attributes.columns)
+    return builder.op("Mul", product, in_type(builder, scales, FLOAT32))
+
+
 # -- weights in blocks -----------------------------------------------------------------------------------------------
 
 
@@ -348,16 +365,17 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
     A product of bytes is many instructions in software drivers, which their compilers take minutes for.  They multiply
     floats, and scale the results in place of each factor.
     """
-    products = frozenset({"loom.MatMul"})
+    products, packed = frozenset({"loom.MatMul"}), frozenset({"loom.PackedMatMul"})
     if not compilation.target.uses_workgroup_memory:
         return (
             Rule("integers-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
-            Rule("scales-behind-product", products, _match_dequantised, partial(_dequantised, product=_float_product)),
+            Rule("scales-behind-product", products, match_dequantised, partial(_dequantised, product=_float_product)),
             Rule("scales-of-weight-behind-product", products, _match_scaled_weight, _scaled_weight),
+            Rule("scales-of-columns-behind-product", packed, _match_scaled_columns, _scaled_columns),
         )
     exact = (
         Rule("integer-product", products, _match_integers, _integers),
-        Rule("dequantised-product", products, _match_dequantised, partial(_dequantised, product=_exact_product)),
+        Rule("dequantised-product", products, match_dequantised, partial(_dequantised, product=_exact_product)),
     )
     choice = compilation.options.activations
     if not compilation.target.byte_products or choice == "float":
@@ -367,4 +385,4 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
         rounds = choice == "int8" or node.attributes.rounds_activations
         return _match_blocks(node, facts) if rounds else None
 
-    return (*exact, Rule("rounded-activations", frozenset({"loom.PackedMatMul"}), allowed, _blocks))
+    return (*exact, Rule("rounded-activations", packed, allowed, _blocks))

@@ -2,7 +2,8 @@
 
 The weight of a MatMul that is ``(codes - zero) * scale``, with a scale for each block along its terms, is packed once,
 when weights are made, in the order in which kernels read it (:mod:`..ops.internal.packed_weights`).  The order depends
-on no size of the activation: a plan for a token and one for a prompt share the weight.
+on no size of the activation: a plan for a token and one for a prompt share the weight.  A product of two dequantised
+tensors is one of bytes instead (:mod:`.byte_products`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
+from .byte_products import match_dequantised
 from .patterns import produced_by, static_numbers, view
 
 #: Widths of the codes that are packed
@@ -54,9 +56,9 @@ def _match(node: Node, facts: GraphFacts) -> Match | None:
     left, right = node.operand(0), node.operand(1)
     if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
         return None
+    if match_dequantised(node, facts) is not None:
+        return None  # becomes a product of bytes
     weight = _weight(right)
-    if weight is not None and weight.bits == 8 and weight.scale.block == right.shape[0]:
-        return None  # bytes with a scale a column are read a word at a time as they are
     return None if weight is None else Match((node,), {"value": left, "weight": weight})
 
 
@@ -213,16 +215,21 @@ def _multiply_after(builder: GraphBuilder, match: Match) -> Value:
 
 
 def _match_shared(node: Node, facts: GraphFacts) -> Match | None:
-    """Match codes that a product has packed and that something else dequantises: the table of a tied embedding."""
-    codes = node.operand(0)
-    packed = next((user for user in codes.users if user.op == "PackCodes" and user.domain == "loom"), None)
-    if packed is None or facts.is_output(node.output) or not any(_is_selection(user) for user in node.output.users):
-        return None
-    return Match((node,), {"packed": packed})
+    """Match packed codes that something else dequantises, too: the table of a tied embedding."""
+    for user in node.operand(0).users:
+        value = user.outputs[0]
+        if user.op in ("Dequantize", "Cast") and not facts.is_output(value) and _is_selected(value):
+            return Match((user,), {"packed": node})
+    return None
 
 
-def _is_selection(node: Node) -> bool:
-    return node.op in ("Gather", "GatherND") and not node.domain
+def _is_selected(value: Value) -> bool:
+    """Return whether rows of a value are selected, as they are or less a zero point and scaled."""
+    return any(
+        user.op in ("Gather", "GatherND") or (user.op in ("Sub", "Mul") and _is_selected(user.output))
+        for user in value.users
+        if not user.domain
+    )
 
 
 def _unpack(builder: GraphBuilder, match: Match) -> Value:
@@ -237,7 +244,7 @@ def _unpack(builder: GraphBuilder, match: Match) -> Value:
 
 RULES = (
     Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),
-    Rule("packed-once", frozenset({"loom.Dequantize"}), _match_shared, _unpack),
+    Rule("packed-once", frozenset({"loom.PackCodes"}), _match_shared, _unpack),
 )
 
 

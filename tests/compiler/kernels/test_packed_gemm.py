@@ -217,9 +217,14 @@ def test_wide_activations_are_not_rounded(device):
 # -- spellings -------------------------------------------------------------------------------------------------------
 
 
-def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case:
-    """DequantizeLinear and MatMul: blocks along the terms, a scale a column (0), or one scale (-1)."""
-    k, n = 1536, 12  # too many for the host to fold
+def dequantised(
+    dtype: str, x_shape: tuple[int, int] = (2, 1536), n: int = 12, *, block: int, transposed: bool, zero: bool
+) -> Case:
+    """DequantizeLinear and MatMul: blocks along the terms, a scale a column (0), or one scale (-1).
+
+    The weight is too large for the host to fold.
+    """
+    k = x_shape[-1]
     rng = np.random.default_rng(block + 5)
     low, high = {"int4": (-8, 8), "uint4": (0, 16), "int8": (-128, 128), "uint8": (0, 256)}[dtype]
     codes = rng.integers(low, high, (n, k) if transposed else (k, n))
@@ -235,7 +240,7 @@ def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case
     elif block == 0 and transposed:
         whole = tuple(each[:, None] for each in whole)
     weight = (codes - whole[1]) * whole[0]
-    x = rng.standard_normal((2, k)).astype(np.float32)
+    x = rng.standard_normal(x_shape).astype(np.float32)
     attributes = {"block_size": block, "axis": terms} if block > 0 else {"axis": 1 - terms}
     nodes = [helper.make_node("DequantizeLinear", ["q", "s", *(["z"] if zero else [])], ["w"], **attributes)]
     if transposed:
@@ -256,9 +261,26 @@ def dequantised(dtype: str, *, block: int, transposed: bool, zero: bool) -> Case
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int8", "uint8"])
 def test_dequantize_linear(device, dtype, block, transposed, zero):
     case = dequantised(dtype, block=block, transposed=transposed, zero=zero)
-    packed = block > 0 or dtype.endswith("4")
-    check(device, case, "cpu", packed=packed)
-    check(device, case, "discrete", packed=packed)
+    check(device, case, "cpu")
+    check(device, case, "discrete")
+
+
+@pytest.mark.parametrize("kind", ["cpu", "discrete"])
+@pytest.mark.parametrize(("columns", "transposed", "zero"), [(13, False, True), (32, True, False)])
+def test_bytes_with_a_scale_for_each_column(each_device, kind, columns, transposed, zero):
+    """One order of the bytes serves few rows, which have a kernel of their own, and many."""
+    weights = set()
+    for rows in (1, 3, 21):
+        case = dequantised("int8", (rows, 1544), columns, block=0, transposed=transposed, zero=zero)
+        profile = replace(each_device.profile, kind=kind)
+        plan = compile_for(case.model, {"x": case.x}, profile)
+        assert ("gemm_packed" in {kernel.template for kernel in plan.kernels}) == (rows <= 8)
+        (found,) = run_plan(each_device, plan, case.model, {"x": case.x})
+        assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
+        codes = [weight for weight in plan.weights if weight.bytes >= 1544 * columns and weight.calls]
+        assert sum(weight.bytes for weight in codes) <= 1.1 * 1544 * (columns + 3)
+        weights |= {weight.key for weight in codes}
+    assert len(weights) == 1
 
 
 def test_blocks_that_are_no_whole_units_are_not_packed(device):
