@@ -13,6 +13,9 @@ from ..runtime.plan.dtypes import BY_NAME, interface_dtype
 from ..runtime.plan.errors import InputError, UnsupportedError
 from ..runtime.plan.record import record
 
+#: Bytes of a copy of several rows
+_MOST_BYTES = 16 << 20
+
 
 @record(slots=False)
 class RowInput:
@@ -34,6 +37,19 @@ class RowInput:
             return row.reshape(1, *self._shape(row))
         except (TypeError, ValueError, OverflowError) as error:
             raise self.misfit(source, error) from None
+
+    def arrays(self, rows: np.ndarray) -> np.ndarray | None:
+        """Return the arrays of rows [rows, ...] behind one another, with a copy only if their dtype is another one.
+
+        None if :meth:`array` refuses one of them, or if that copy were large.
+        """
+        if rows.dtype != self.dtype and rows.size * self.dtype.itemsize > _MOST_BYTES:
+            return None
+        try:
+            converted = np.asarray(rows) if rows.dtype == self.dtype else _converted(np.asarray(rows), self.dtype)
+            return converted.reshape(len(rows), *self._shape(converted[0]))
+        except (TypeError, ValueError, OverflowError):
+            return None
 
     def misfit(self, source: str, reason: object) -> InputError:
         """Return the error of elements that are no row of this input."""

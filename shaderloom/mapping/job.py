@@ -28,6 +28,9 @@ from .pictures import PictureForm
 from .results import Result, write_npz, write_parquet
 from .sources import Feeds, Row, RowSource
 
+#: Seconds between two reports of progress
+_REPORT_SECONDS = 0.1
+
 
 @record(slots=False)
 class MapJob:
@@ -199,12 +202,16 @@ class _Report:
         self._progress, self._total = progress, total
         self._done = 0
         self._start: float | None = None  #: of the second row: the first one compiles the model
+        self._next = 0.0  #: when there is something to tell again
 
     def count(self) -> None:
         now = time.monotonic()
         self._done += 1
         if self._start is None:
             self._start = now
+        if now < self._next and self._done < self._total:
+            return
+        self._next = now + _REPORT_SECONDS
         seconds = now - self._start
         rate = (self._done - 1) / seconds if seconds > 0 else 0.0
         left = f", {_duration((self._total - self._done) / rate)} left" if rate else ""

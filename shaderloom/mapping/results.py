@@ -20,9 +20,8 @@ def write_npz(file: IO[bytes], names: Sequence[str], results: Sequence[Result]) 
     for key in results[0][0] if results else ():
         arrays[key] = _carried(key, [carried[key] for carried, _ in results])
     for position, name in enumerate(names):
-        rows = [_row(outputs[position]) for _, outputs in results if not isinstance(outputs, Exception)]
         try:
-            arrays[name] = np.stack(rows)
+            arrays[name] = _stacked([outputs[position] for _, outputs in results if not isinstance(outputs, Exception)])
         except ValueError as error:
             raise InputError(
                 f"rows of the output differ in shape: {error}", tensor=name, hint="--format parquet"
@@ -88,7 +87,7 @@ def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:
     if shapes == {()}:
         return pyarrow.array([None if row is None else _stored(row).reshape(-1)[0] for row in rows], dtype), shape
     if len(present) == len(rows) and len(shapes) == 1 and present[0].size:
-        flat = pyarrow.array(np.concatenate([_stored(row).reshape(-1) for row in present]), dtype)
+        flat = pyarrow.array(_stored(np.concatenate(present, None)), dtype)
         return pyarrow.FixedSizeListArray.from_arrays(flat, present[0].size), shape
     lists = [None if row is None else _stored(row).reshape(-1) for row in rows]
     return pyarrow.array(lists, pyarrow.list_(dtype)), shape
@@ -97,6 +96,14 @@ def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:
 def _row(output: np.ndarray) -> np.ndarray:
     """Return what a row has of an output: without the axis of rows, where it has one of a single row."""
     return output[0, ...] if output.shape[:1] == (1,) else output
+
+
+def _stacked(outputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Return what rows have of an output, behind one another.  Raises ValueError for unequal shapes."""
+    shape = outputs[0].shape if outputs else ()
+    if shape[:1] == (1,) and all(output.shape == shape for output in outputs):
+        return np.concatenate(outputs)
+    return np.stack([_row(output) for output in outputs])
 
 
 def _stored(row: np.ndarray) -> np.ndarray:

@@ -15,6 +15,9 @@ from ..runtime.plan.errors import InputError
 from .columns import RowInput, parse_columns
 from .pictures import SUFFIXES, PictureForm, list_pictures
 
+#: Rows that are decoded at once
+BLOCK = 256
+
 Feeds = dict[str, np.ndarray]
 #: A row: what of it the result has besides outputs, and its inputs or why there are none
 Row = tuple[dict[str, Any], Feeds | InputError]
@@ -48,6 +51,12 @@ def guarded(make: Callable[[], Feeds]) -> Feeds | InputError:
         return error
 
 
+def feeds_of(blocks: Mapping[str, np.ndarray | None], offset: int, make: Callable[[], Feeds]) -> Feeds | InputError:
+    """Return the inputs of a row of blocks that :meth:`RowInput.arrays` has made; by ``make`` if it lacks one."""
+    feeds = {name: block[offset : offset + 1] for name, block in blocks.items() if block is not None}
+    return feeds if len(feeds) == len(blocks) else guarded(make)
+
+
 class ArraySource(RowSource):
     """A .npy file, or the arrays of a .npz file; the first axis is rows."""
 
@@ -64,17 +73,18 @@ class ArraySource(RowSource):
         return self._count
 
     def rows(self, start: int, stop: int) -> Iterator[Row]:
-        for row in range(start, stop):
-            text = f"row {row} of '{self.path}'"
-            yield (
-                {"file": str(self.path), "row": row},
-                guarded(
-                    lambda row=row, text=text: {  # type: ignore[misc]
-                        name: port.array(self._arrays[self._columns[name]][row], text)
-                        for name, port in self.inputs.items()
-                    }
-                ),
-            )
+        file, arrays = str(self.path), {name: self._arrays[column] for name, column in self._columns.items()}
+        for first in range(start, stop, BLOCK):
+            count = min(BLOCK, stop - first)
+            blocks = {name: port.arrays(arrays[name][first : first + count]) for name, port in self.inputs.items()}
+            for offset in range(count):
+                row = first + offset
+                yield {"file": file, "row": row}, feeds_of(blocks, offset, partial(self._feeds, arrays, row))
+
+    def _feeds(self, arrays: Mapping[str, np.ndarray], row: int) -> Feeds:
+        return {
+            name: port.array(arrays[name][row], f"row {row} of '{self.path}'") for name, port in self.inputs.items()
+        }
 
 
 def _mapped(path: Path) -> dict[str, np.ndarray]:

@@ -8,13 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .columns import RowInput, parse_columns
 from .pictures import PictureForm
-from .sources import Feeds, Row, RowSource, guarded
-
-#: Rows of a table that are decoded at once
-_ROWS = 256
+from .sources import BLOCK, Feeds, Row, RowSource, feeds_of
 
 
 class TableSource(RowSource):
@@ -44,13 +43,21 @@ class TableSource(RowSource):
         return sum(self._counts)
 
     def rows(self, start: int, stop: int) -> Iterator[Row]:
+        file = str(self.path)
         for first, batch in self._batches(start, stop):
-            columns = {name: batch.column(name) for name in {*self._columns.values(), *self._carried}}
+            columns = {name: batch.column(column) for name, column in self._columns.items()}
+            carried = {column: batch.column(column) for column in self._carried}
+            blocks = {name: self._block(name, column) for name, column in columns.items()}
             for offset in range(max(start - first, 0), min(stop - first, batch.num_rows)):
                 row = first + offset
-                carried = {column: columns[column][offset] for column in self._carried}
-                values = {name: columns[column][offset] for name, column in self._columns.items()}
-                yield {"file": str(self.path), "row": row, **carried}, guarded(partial(self._feeds, row, values))
+                besides = {name: column[offset] for name, column in carried.items()}
+                feeds = feeds_of(blocks, offset, partial(self._feeds, columns, row, offset))
+                yield {"file": file, "row": row, **besides}, feeds
+
+    def _block(self, name: str, column: Any) -> np.ndarray | None:
+        """Return the arrays of an input for all rows of a column; None where they are decoded one by one."""
+        rows = _all_elements(column)
+        return None if rows is None else self.inputs[name].arrays(rows)
 
     def _batches(self, start: int, stop: int) -> Iterator[tuple[int, Any]]:
         """Yield record batches that have rows ``start`` to ``stop``, each with the number of its first row."""
@@ -70,18 +77,19 @@ class TableSource(RowSource):
 
         try:
             if hasattr(self._file, "iter_batches"):
-                yield from self._file.iter_batches(batch_size=_ROWS, row_groups=[group], columns=names)
+                several = len(names) > 1  # which threads would decode; to start one costs more than a small column
+                yield from self._file.iter_batches(BLOCK, row_groups=[group], columns=names, use_threads=several)
             else:
                 yield self._file.get_batch(group)
         except (OSError, ValueError, ArrowException) as error:
             raise InputError(f"'{self.path}' cannot be read: {error}", hint="write it again") from None
 
-    def _feeds(self, row: int, values: Mapping[str, Any]) -> Feeds:
+    def _feeds(self, columns: Mapping[str, Any], row: int, offset: int) -> Feeds:
         source = f"row {row} of '{self.path}'"
         feeds = {}
-        for name, value in values.items():
+        for name, column in columns.items():
             try:
-                content = _elements(value)
+                content = _elements(column[offset])
             except ValueError as error:
                 raise self.inputs[name].misfit(source, error) from None
             if isinstance(content, bytes) and self._form is not None:
@@ -110,6 +118,24 @@ def _elements(value: Any) -> Any:
     if values.null_count:
         raise ValueError("an element is null")
     return values.to_numpy(zero_copy_only=False)
+
+
+def _all_elements(column: Any) -> np.ndarray | None:
+    """Return what :func:`_elements` does for all rows of a column of numbers [rows] or lists of them [rows, elements].
+
+    None for other columns, and those with nulls or lists of unequal lengths, whose errors are those of rows.
+    """
+    from pyarrow import compute, types
+
+    values, is_list = column, False
+    while not values.null_count and hasattr(values.type, "value_field"):
+        if len(compute.list_value_length(values).unique()) != 1:
+            return None
+        values, is_list = values.flatten(), True
+    if values.null_count or not (types.is_integer(values.type) or types.is_floating(values.type)):
+        return None
+    elements: np.ndarray = values.to_numpy(zero_copy_only=False)
+    return elements.reshape(len(column), -1) if is_list else elements
 
 
 def _open_table(path: Path) -> tuple[Any, list[str], list[int]]:

@@ -6,6 +6,7 @@ Covers: shaderloom/mapping, shaderloom/cli/map.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 import subprocess
@@ -22,6 +23,7 @@ from PIL import Image
 from pyarrow import ipc, parquet
 
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.mapping import job
 
 from ...support.command_line import run_command
 from ...support.patience import PATIENCE
@@ -191,6 +193,15 @@ def test_what_does_not_fit_is_refused(arguments, reason, model, tmp_path, monkey
     result = run_command("map", model, "--devices", "cpu", *arguments, "-o", "out", status=1)
     assert reason in result.output
     assert "Traceback" not in result.output
+
+
+def test_progress_is_told_ten_times_a_second_and_at_the_end(monkeypatch):
+    told: list[tuple[int, int]] = []
+    report = job._Report(lambda what, done, total: told.append((done, total)), 200)
+    monkeypatch.setattr(job.time, "monotonic", itertools.count(0, 0.01).__next__)
+    for _ in range(200):
+        report.count()
+    assert len(told) in range(20, 23) and told[-1] == (200, 200)
 
 
 def test_a_killed_job_is_resumed_without_loss(model, tmp_path):
