@@ -45,6 +45,7 @@ class BatchSizes:
         self.sizes = tuple(sizes)
         self._samples: dict[int, deque[float]] = {size: deque(maxlen=_SAMPLES) for size in sizes}
         self._seconds: dict[int, float] = {}
+        self._covers: dict[int, list[int]] = {}  #: the fastest sizes by rows, as long as the seconds stay
         self._warm_ups = dict.fromkeys(sizes, _WARM_UPS)
         self._last: dict[int, int] = dict.fromkeys(sizes, 0)
         self._choices = 0
@@ -62,7 +63,7 @@ class BatchSizes:
                 self._warm_ups[size] -= 1
             else:
                 self._samples[size].append(seconds)
-                self._seconds[size] = min(self._samples[size])
+                self._set_seconds(size, min(self._samples[size]))
                 self._last[size] = self._choices
 
     def seconds(self) -> dict[int, float]:
@@ -82,9 +83,18 @@ class BatchSizes:
         with self._lock:
             for size in self.sizes[1:]:
                 self._samples[size].clear()
-                self._seconds.pop(size, None)
+                self._set_seconds(size, None)
 
-    def cover(self, rows: int) -> list[int]:
+    def _set_seconds(self, size: int, seconds: float | None) -> None:
+        """Record the time of a size, or that it is unknown."""
+        if seconds != self._seconds.get(size):
+            self._covers.clear()
+            if seconds is None:
+                del self._seconds[size]
+            else:
+                self._seconds[size] = seconds
+
+    def cover(self, rows: int) -> Sequence[int]:
         """Return sizes of runs that together have at least ``rows`` rows, in the least time by measurement.
 
         Only the last run has rows to spare.  Sizes that are not measured come first: the least one that holds all
@@ -125,8 +135,14 @@ class BatchSizes:
             rows -= sizes[-1]
         return sizes
 
-    def _fastest(self, rows: int) -> list[int]:
+    def _fastest(self, rows: int) -> Sequence[int]:
         """Return the measured sizes that have ``rows`` rows in the least time, the greatest first."""
+        cover = self._covers.get(rows)
+        if cover is None:
+            cover = self._covers[rows] = self._find_fastest(rows)
+        return cover
+
+    def _find_fastest(self, rows: int) -> list[int]:
         seconds = self._seconds
         best: list[tuple[float, int]] = [(0.0, 0)]  # for each number of rows the time, and the last size of it
         for count in range(1, rows + 1):
@@ -148,7 +164,7 @@ class AnySize(BatchSizes):
         super().__init__(range(1, most + 1))
         self._on_host = on_host
 
-    def cover(self, rows: int) -> list[int]:
+    def cover(self, rows: int) -> Sequence[int]:
         """Return ``rows``, and before that 1 if it is to be measured."""
         is_needed = self._on_host and rows > 1 and len(self._samples[1]) < _TRUSTED
         return [1, rows - 1] if is_needed else [rows]
@@ -156,5 +172,5 @@ class AnySize(BatchSizes):
     def _needed(self, rows: int) -> list[int]:
         return [rows]
 
-    def _fastest(self, rows: int) -> list[int]:
+    def _fastest(self, rows: int) -> Sequence[int]:
         return [rows]

@@ -42,6 +42,19 @@ def test_the_fastest_sizes_are_chosen(seconds, rows, sizes):
     assert measured(seconds).cover(rows) == sizes
 
 
+def test_the_fastest_sizes_are_found_again_where_times_change(monkeypatch):
+    sizes = measured({1: 1.0, 4: 1.5, 16: 3.0})
+    assert [sizes.cover(13), sizes.cover(13), sizes.cover(4)] == [[16], [16], [4]]
+    monkeypatch.setattr(BatchSizes, "_find_fastest", lambda *_: pytest.fail("nothing has changed"))
+    sizes.note(16, 3.5)  # not the least
+    assert [sizes.cover(13), sizes.cover(4)] == [[16], [4]]
+    monkeypatch.undo()
+    sizes.note(4, 0.5)
+    assert sizes.cover(13) == [4, 4, 4, 4]
+    sizes.forget()
+    assert sizes.cover(13) != [4, 4, 4, 4]
+
+
 @pytest.mark.parametrize("rows", range(1, 17))
 def test_no_other_sizes_are_faster(rows):
     seconds = {1: 1.0, 4: 2.7, 16: 9.5}
