@@ -1,8 +1,9 @@
-"""Arrays joined along their rows, without a copy where they lie behind one another already."""
+"""Arrays joined along their rows, without a copy where they lie behind one another already, and divided again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,29 @@ def joined(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
         shape = (sum(map(len, arrays)), *first.shape[1:])
         return np.lib.stride_tricks.as_strided(first, shape, writeable=first.flags.writeable)
     return np.concatenate(arrays, axis)
+
+
+@dataclass(slots=True)
+class JoinedOutputs:
+    """Outputs of requests that ran together, with their axes of rows, and the rows of each request.
+
+    Iteration gives the outputs of each request, in memory of their own.
+    """
+
+    arrays: Sequence[np.ndarray]
+    axes: Sequence[int]
+    rows: Sequence[int]
+
+    def __iter__(self) -> Iterator[list[np.ndarray]]:
+        end = 0
+        for rows in self.rows:
+            begin, end = end, end + rows
+            yield [rows_between(array, axis, begin, end).copy() for array, axis in zip(self.arrays, self.axes)]
+
+
+def rows_between(array: np.ndarray, axis: int, begin: int, end: int) -> np.ndarray:
+    """Return a view of some rows along ``axis``."""
+    return array[(slice(None),) * axis + (slice(begin, end),)]
 
 
 def _are_neighbours(arrays: Sequence[np.ndarray]) -> bool:

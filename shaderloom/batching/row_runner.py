@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import threading
 import time
 from collections.abc import Hashable, Mapping, Sequence
@@ -17,7 +16,7 @@ from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 from .claimed_rows import ClaimedRows
-from .joined import joined
+from .joined import JoinedOutputs, joined, rows_between
 from .model_rows import ModelRows, Shapes
 from .request_kind import RequestKind
 from .requests import Arrays, Request
@@ -91,10 +90,10 @@ class RowRunner:
         key = (form.kind, *(_digest(feeds[name]) for name in form.shared)) if form.shared else form.kind
         return Request(form.kind, key, dict(feeds), form.rows)
 
-    def outcomes(self, batch: Sequence[Request]) -> list[list[np.ndarray] | Exception]:
+    def outcomes(self, batch: Sequence[Request]) -> JoinedOutputs | list[list[np.ndarray] | Exception]:
         """Run requests of equal keys together; return the outputs, or the error, of each."""
         try:
-            return list(self._run(batch)) if batch else []
+            return self._run(batch) if batch else []
         except (ClosedError, DeviceError) as error:
             return [error] * len(batch)
         except Exception as error:
@@ -158,22 +157,19 @@ class RowRunner:
         except Exception as error:
             return error
 
-    def _run(self, batch: Sequence[Request]) -> list[list[np.ndarray]]:
+    def _run(self, batch: Sequence[Request]) -> JoinedOutputs | list[list[np.ndarray] | Exception]:
         if len(batch) == 1:
             return [self.outputs_of(batch[0])]
         kind = batch[0].kind
-        rows = sum(each.rows for each in batch)
+        rows_of_each = [each.rows for each in batch]
+        rows = sum(rows_of_each)
         feeds = {
             name: joined([each.feeds[name] for each in batch], kind.inputs[name]) if name in kind.inputs else array
             for name, array in batch[0].feeds.items()
         }
         outputs = self._run_rows(kind, len(batch), feeds, rows, True)
         kind.judge(len(batch), rows)
-        ends = list(itertools.accumulate(each.rows for each in batch))
-        return [
-            [_slice(array, axis, end - each.rows, end).copy() for array, axis in zip(outputs, kind.axes)]
-            for each, end in zip(batch, ends)
-        ]
+        return JoinedOutputs(outputs, kind.axes, rows_of_each)
 
     def _run_rows(self, kind: RequestKind, requests: int, feeds: Arrays, rows: int, note: bool) -> list[np.ndarray]:
         """Run ``rows`` rows in the sizes that take least, the last one padded with copies of the last row."""
@@ -294,13 +290,9 @@ def _rows_of(feeds: Arrays, axes: Mapping[str, int], start: int, size: int) -> A
             array = feeds[name]
             indices = np.minimum(np.arange(start, start + size), array.shape[axis] - 1)
             inside = start + size <= array.shape[axis]
-            result[name] = _slice(array, axis, start, start + size) if inside else array.take(indices, axis)
+            result[name] = rows_between(array, axis, start, start + size) if inside else array.take(indices, axis)
     return result
 
 
 def _first(array: np.ndarray, axis: int, count: int) -> np.ndarray:
-    return array if array.shape[axis] == count else _slice(array, axis, 0, count)
-
-
-def _slice(array: np.ndarray, axis: int, start: int, stop: int) -> np.ndarray:
-    return array[(slice(None),) * axis + (slice(start, stop),)]
+    return array if array.shape[axis] == count else rows_between(array, axis, 0, count)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import ray
 
 from ..pool.pool import AUTO_BATCH
-from ..pool.worker import Item, WorkerJob, open_answers
+from ..pool.worker import Item, WorkerJob, apart, open_answers
 from ..runtime.bundle.files import is_bundle
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import DeviceError
@@ -87,8 +87,8 @@ class _Actor:
         _, self._answer = open_answers(WorkerJob(model, device, options, batch, is_asked))
 
     def answer(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
-        """Return the outputs or the error of each item."""
-        return self._answer(chunk)
+        """Return the outputs or the error of each item, in order."""
+        return apart(self._answer(chunk))
 
 
 def _chunks(items: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Item]]:

@@ -74,13 +74,14 @@ class Channel:
         slot, is_shared, end, count = _HEAD.unpack_from(data)
         numbers = struct.unpack_from(f"<{2 * count}Q", data, _HEAD.size)
         buffers: list[Any] = []
+        shared = memoryview(self._memories[slot].bytes(end)).toreadonly() if is_shared else None
         for start, size in zip(numbers[::2], numbers[1::2]):
-            if is_shared:
-                shared = self._memories[slot].bytes(end)[start : start + size]
-                buffers.append(shared.copy() if self._copies else memoryview(shared).toreadonly())
-            else:
+            if shared is None:
                 buffers.append(bytearray(size))
                 self._connection.recv_bytes_into(buffers[-1])
+            else:
+                view = shared[start : start + size]
+                buffers.append(np.frombuffer(view, np.uint8).copy() if self._copies else view)
         return Received(pickle.loads(data[_HEAD.size + 16 * count :], buffers=buffers), slot, end)
 
     def close(self) -> None:

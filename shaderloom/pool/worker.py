@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from operator import itemgetter
 from typing import Any
 
+from ..batching.joined import JoinedOutputs
 from ..batching.requests import Request
 from ..batching.row_runner import RowRunner
 from ..bundles.session import open_session
 from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
-from .channel import Channel, Received
+from .channel import SMALL, Channel, Received
 from .shared_memory import SharedMemory
 
 Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
-#: Gives the outputs, or the error, of each item of a chunk
-Answers = Callable[[Sequence[Item]], list[tuple[int, Any]]]
+#: Numbers of items, and the outputs, or the error, of each
+Answer = tuple[Sequence[int], Iterable[Any]]
+#: Gives the answers to a chunk, of all its items in any order
+Answers = Callable[[Sequence[Item]], list[Answer]]
 
 
 @record
@@ -41,9 +46,8 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
     """Serve chunks of items until the connection ends.
 
     Messages in: arrays that are to be neighbours in memory, and items with these arrays.  Messages out: ``("ready",
-    name of the device, whether items are joined)`` or ``("failed", error)`` once, then ``("answers", [(number, outputs
-    or error), ...])`` for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device
-    ends.
+    name of the device, whether items are joined)`` or ``("failed", error)`` once, then ``("answers", [Answer, ...])``
+    for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device ends.
     """
     channel = Channel(connection, memories)
     try:
@@ -76,8 +80,9 @@ def _serve(channel: Channel, answer: Answers, received: Received) -> None:
     try:
         answers = answer(chunk)
     except Exception as error:
-        answers = [(number, portable(error)) for number, _ in chunk]
-    lost = next((each for _, each in answers if isinstance(each, DeviceLost)), None)
+        answers = [([number], [portable(error)]) for number, _ in chunk]
+    outcomes = (each for _, answer in answers if isinstance(answer, list) for each in answer)
+    lost = next((each for each in outcomes if isinstance(each, DeviceLost)), None)
     try:
         if lost is None:
             channel.send(("answers", answers), received.slot, received.end)
@@ -111,8 +116,8 @@ class _SingleAnswers:
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
 
-    def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
-        return [(number, self.run(feeds)) for number, feeds in chunk]
+    def __call__(self, chunk: Sequence[Item]) -> list[Answer]:
+        return [([number], [self.run(feeds)]) for number, feeds in chunk]
 
     def run(self, feeds: Mapping[str, Any]) -> Any:
         """Return the outputs of one item, or its error."""
@@ -142,27 +147,39 @@ class _JoinedAnswers:
     def __init__(self, runner: RowRunner, most: int, alone: _SingleAnswers | None) -> None:
         self._runner, self._most, self._alone = runner, most, alone
 
-    def __call__(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
-        outcomes: dict[int, Any] = {}
+    def __call__(self, chunk: Sequence[Item]) -> list[Answer]:
+        answers: list[Answer] = []
         batches: dict[Hashable, list[_Batch]] = defaultdict(list)
         for number, feeds in chunk:
             try:
                 request = self._runner.request(feeds)
             except Exception as error:
-                outcomes[number] = portable(error) if self._alone is None else self._alone.run(feeds)
+                answers.append(([number], [portable(error) if self._alone is None else self._alone.run(feeds)]))
                 continue
             line = batches[request.key]
             if not line or line[-1].rows + request.rows > self._most:
                 line.append(_Batch([], [], 0))
             line[-1].add(number, request)
         for line in batches.values():
-            for batch in line:
-                results = self._runner.outcomes(batch.requests)
-                outcomes.update(
-                    (number, portable(each) if isinstance(each, Exception) else each)
-                    for number, each in zip(batch.numbers, results, strict=True)
-                )
-        return [(number, outcomes[number]) for number, _ in chunk]
+            answers += [(batch.numbers, self._outcomes(batch.requests)) for batch in line]
+        return answers
+
+    def _outcomes(self, requests: Sequence[Request]) -> Iterable[Any]:
+        """Return the outcome of each request.
+
+        Small outputs stay joined: the program divides them in less time than their arrays take to be sent.
+        """
+        outcomes = self._runner.outcomes(requests)
+        most = SMALL * len(requests)
+        if isinstance(outcomes, JoinedOutputs) and all(array.nbytes < most for array in outcomes.arrays):
+            return outcomes
+        return [portable(each) if isinstance(each, Exception) else each for each in outcomes]
+
+
+def apart(answers: Iterable[Answer]) -> list[tuple[int, Any]]:
+    """Return the number of each item with its outputs or its error, in order."""
+    pairs = (zip(numbers, outcomes, strict=True) for numbers, outcomes in answers)
+    return sorted(itertools.chain.from_iterable(pairs), key=itemgetter(0))
 
 
 def portable(error: BaseException) -> BaseException:

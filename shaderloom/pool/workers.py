@@ -21,7 +21,7 @@ from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
 from .channel import SMALL, Channel
 from .shared_memory import shared_memories
 from .work import Item, Work
-from .worker import WorkerJob, run_worker
+from .worker import WorkerJob, apart, run_worker
 
 
 def senders_for(cores: int) -> int:
@@ -129,8 +129,9 @@ class DeviceWorker:
                 reason = facts
                 continue
             self._free.put(slot)
+            outcomes = apart(facts)
             with self._lock:
-                answers = [(self._items.pop(number), outcome) for number, outcome in facts]
+                answers = [(self._items.pop(number), outcome) for number, outcome in outcomes]
                 is_idle = not self._items
             work.measure(self, len(answers), self._times.of(answers[0][0].begun, time.perf_counter()))
             work.answer(answers)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import pickle
 
 import numpy as np
 
-from shaderloom.batching.joined import joined
+from shaderloom.batching.joined import JoinedOutputs, joined
 
 
 def rows(memory: np.ndarray) -> list[np.ndarray]:
@@ -49,3 +50,16 @@ def test_rows_along_another_axis_are_copied():
     memory = np.arange(8, dtype=np.float32)
     arrays = [memory[:4].reshape(2, 2), memory[4:].reshape(2, 2)]
     np.testing.assert_array_equal(joined(arrays, 1), np.concatenate(arrays, 1))
+
+
+def test_outputs_are_divided_into_arrays_of_their_own():
+    first, second = np.arange(12).reshape(6, 2), np.arange(12).reshape(2, 6)
+    parts = list(pickle.loads(pickle.dumps(JoinedOutputs([first, second], (0, 1), [1, 3, 2]))))
+    assert [[array.shape for array in part] for part in parts] == [
+        [(1, 2), (2, 1)],
+        [(3, 2), (2, 3)],
+        [(2, 2), (2, 2)],
+    ]
+    np.testing.assert_array_equal(np.concatenate([part[0] for part in parts]), first)
+    np.testing.assert_array_equal(np.concatenate([part[1] for part in parts], 1), second)
+    assert all(array.base is None and array.flags.writeable for part in parts for array in part)

@@ -61,6 +61,7 @@ def test_large_arrays_of_one_shape_are_neighbours_in_shared_memory():
     assert np.diff(addresses).tolist() == [rows[0].nbytes] * 2
     assert all(np.shares_memory(array, memories[0].bytes(1)) for array in received.message)
     assert not any(array.flags.writeable for array in received.message)
+    assert len({id(array.base.base.obj) for array in received.message}) == 1, "the memory is asked for once"
     assert received.end == 3 * rows[0].nbytes
     back = passed(worker, pool, received.message, 0, received.end)
     assert not any(np.shares_memory(array, memories[0].bytes(1)) for array in back.message)
