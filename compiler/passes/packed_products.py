@@ -8,6 +8,8 @@ tensors is one of bytes instead (:mod:`.byte_products`).
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from ...runtime.plan.dtypes import INT32, UINT8
@@ -21,6 +23,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
+from ..tuning import gemm_tiles
 from .byte_products import match_dequantised
 from .patterns import produced_by, static_numbers, view
 
@@ -51,7 +54,7 @@ class _Weight:
     rounds_activations: bool
 
 
-def _match(node: Node, facts: GraphFacts) -> Match | None:
+def _match(node: Node, facts: GraphFacts, target: Target) -> Match | None:
     """Match a product with a matrix of constants that is dequantised."""
     left, right = node.operand(0), node.operand(1)
     if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
@@ -59,7 +62,20 @@ def _match(node: Node, facts: GraphFacts) -> Match | None:
     if match_dequantised(node, facts) is not None:
         return None  # becomes a product of bytes
     weight = _weight(right)
-    return None if weight is None else Match((node,), {"value": left, "weight": weight})
+    if weight is None or (weight.bits == 8 and weight.scale.block == right.shape[0] and _is_split(node, target)):
+        return None
+    return Match((node,), {"value": left, "weight": weight})
+
+
+def _is_split(node: Node, target: Target) -> bool:
+    """Return whether a product is faster in parts (:mod:`.split`), which those with packed weights do not have.
+
+    Bytes with one scale a column are read a word of four columns at a time then, as they are.
+    """
+    rows, (terms, columns) = ix.product(list(node.output.shape[:-1])), node.operand(1).shape
+    if has_few_rows(node) or not (isinstance(rows, int) and isinstance(terms, int) and isinstance(columns, int)):
+        return False
+    return gemm_tiles.split_parts(gemm_tiles.Problem(rows, columns, terms), terms, target) > 1
 
 
 def _weight(right: Value) -> _Weight | None:
@@ -242,10 +258,12 @@ def _unpack(builder: GraphBuilder, match: Match) -> Value:
     return result
 
 
-RULES = (
-    Rule("packed-weight", frozenset({"loom.MatMul"}), _match, _pack),
-    Rule("packed-once", frozenset({"loom.PackCodes"}), _match_shared, _unpack),
-)
+def rules(target: Target) -> tuple[Rule, ...]:
+    """Return the rules that pack weights."""
+    return (
+        Rule("packed-weight", frozenset({"loom.MatMul"}), partial(_match, target=target), _pack),
+        Rule("packed-once", frozenset({"loom.PackCodes"}), _match_shared, _unpack),
+    )
 
 
 def factor_rules(target: Target) -> tuple[Rule, ...]:

@@ -103,6 +103,11 @@ def _attention(graph: Graph, compilation: Compilation) -> int:
     return apply_rules(graph, attention.rules(compilation.target), compilation)
 
 
+def _packed_products(graph: Graph, compilation: Compilation) -> int:
+    """Pack the quantised weights of products; return the number of rewrites."""
+    return apply_rules(graph, packed_products.rules(compilation.target), compilation)
+
+
 def _packed_siblings(graph: Graph, compilation: Compilation) -> int:
     """Join products with packed weights; return the number of products that are gone."""
     return siblings.join_siblings(graph, compilation, "PackedMatMul")
@@ -251,7 +256,7 @@ PIPELINE = PassManager(
         Pass("padding", _rules(padding.RULES), requires=_EXPANDED, after=("simplify",)),
         Pass("scales", _rules(scales.RULES), requires=_EXPANDED, after=("attention",)),
         Pass("siblings", _rewrite(siblings.join_siblings), requires=_EXPANDED, after=("attention", "scales")),
-        Pass("packed-products", _rules(packed_products.RULES), requires=_EXPANDED, after=("siblings",)),
+        Pass("packed-products", _rewrite(_packed_products), requires=_EXPANDED, after=("siblings",)),
         Pass("packed-siblings", _rewrite(_packed_siblings), requires=_EXPANDED, after=("packed-products",)),
         Pass("row-factors", _rewrite(_row_factors), requires=_EXPANDED, after=("packed-siblings",)),
         Pass("byte-products", _rewrite(_byte_products), requires=_EXPANDED, after=("row-factors",)),

@@ -16,10 +16,14 @@ from .gemm_tiles import Problem
 _INTEGER_ROWS = 2
 #: Threads whose loads keep a multiprocessor busy
 _BUSY_THREADS = 1536
+#: Loads of 16 bytes that threads of a multiprocessor may have in flight before units are in flight together
+_FEW_LOADS = 4096
+#: Loads of a unit of 4 bits; threads with more have registers for one vector of columns
+_SMALL_UNIT = 2
 #: Where threads share nothing: what a row's activations cost a thread, in the cost of the words of a vector of columns
 _ACTIVATIONS = 0.3
 #: Tiles (columns, parts, unroll) besides the rule's
-_OTHERS = ((1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32, 2), (1, 32, 2), (1, 32, 1))
+_OTHERS = ((1, 128, 4), (1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32, 2), (1, 32, 2))
 
 
 @record
@@ -69,16 +73,24 @@ class PackedTile:
 
 
 def ranked(
-    problem: Problem, units: int, depth: int, target: Target, products: int = 1, *, integers: bool = False
+    problem: Problem,
+    units: int,
+    depth: int,
+    target: Target,
+    products: int = 1,
+    *,
+    unit_loads: int = _SMALL_UNIT,
+    integers: bool = False,
 ) -> list[PackedTile]:
     """Return the tiles for ``products`` of one activation that the device's limits allow, best first; never empty.
 
-    A row of the weight has ``units`` that a thread decodes at once, and ``depth`` neighbours of them share a scale.
-    With ``integers`` tiles may round the activations; that is worth it up to two rows.
+    A row of the weight has ``units`` that a thread decodes at once, for which it loads ``unit_loads`` times 16 bytes of
+    words and activations; ``depth`` neighbours of them share a scale.  With ``integers`` tiles may round the
+    activations; that is worth it up to two rows.
     """
     rows, vectors = min(max(problem.m, 1), MOST_ROWS), products * ceil(problem.n / LANES)
     if target.uses_workgroup_memory:
-        tiles = list(_workgroup_tiles(rows, vectors, units, target))
+        tiles = list(_workgroup_tiles(rows, vectors, units, unit_loads, products, target))
     else:
         tiles = _thread_tiles(rows, vectors, depth, target)
     shared = (replace(tile, columns=products * max(tile.columns // products, 1)) for tile in tiles)
@@ -88,21 +100,30 @@ def ranked(
     return fitting or [PackedTile(rows, products, 64, 1)]
 
 
-def _workgroup_tiles(rows: int, vectors: int, units: int, target: Target) -> Iterator[PackedTile]:
+def _workgroup_tiles(
+    rows: int, vectors: int, units: int, unit_loads: int, products: int, target: Target
+) -> Iterator[PackedTile]:
     """Yield tiles for GPUs: measured on an H200 (docs/performance.md).
 
-    Large matrices fill the device with one subgroup a team; smaller ones need more threads, each with fewer steps.
+    Large matrices fill the device with one subgroup a team; smaller ones need more threads, each with fewer steps.  A
+    thread of one row has up to four units in flight, where those of all threads are few.
     """
     costs = target.costs
     assert isinstance(costs, WorkgroupCosts)
-    busy = _BUSY_THREADS * costs.multiprocessors
-    if vectors // 2 * 32 * 2 > busy and rows <= 2:
+    busy, is_small = _BUSY_THREADS * costs.multiprocessors, unit_loads <= _SMALL_UNIT
+    if is_small and vectors // 2 * 32 * 2 > busy and rows <= 2:
         yield PackedTile(rows, 2, 1, 32, unroll=2 if rows == 1 else 1)
     most = 64 if rows > 2 else 128 if rows > 1 else 256
     parts = 32
-    while parts < most and parts < units and vectors * parts < busy:
+    while parts < min(most, 128, units) and (vectors * parts < busy or not is_small):
         parts *= 2
-    yield PackedTile(rows, 1, 1, parts)
+    unroll = 1
+    if rows == products == 1 and vectors * parts * unit_loads <= _FEW_LOADS * costs.multiprocessors:
+        while unroll < 4 and units % (2 * unroll * parts) == 0:
+            unroll *= 2
+    if unroll == 1 and parts < min(most, units) and vectors * parts < busy:
+        parts *= 2
+    yield PackedTile(rows, 1, 1, parts, unroll=unroll)
     for columns, other, unroll in _OTHERS:
         if other <= most:
             yield PackedTile(rows, columns, 1, other, unroll=unroll)

@@ -86,6 +86,11 @@ class PackedHooks(ProductHooks):
         return self.unit * self.bits // WORD_BITS
 
     @property
+    def unit_loads(self) -> int:
+        """Vectors of 16 bytes that a thread loads for a unit: words of four columns, and halves of activations."""
+        return self.unit_words + self.unit // (2 * LANES)
+
+    @property
     def depth(self) -> int:
         """Units that a thread may read for one scale: up to 4."""
         return math.gcd(self.block // self.unit, self.units, 4)
@@ -185,7 +190,13 @@ class PackedGemm(PackedWeightFamily):
 def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
     product, target, products = hooks.product, context.target, len(hooks.products)
     tiles = packed_tiles.ranked(
-        product.problem, hooks.units, hooks.depth, target, products, integers=hooks.rounds_activations
+        product.problem,
+        hooks.units,
+        hooks.depth,
+        target,
+        products,
+        unit_loads=hooks.unit_loads,
+        integers=hooks.rounds_activations,
     )
     tile = context.choose(hooks.key, filter_by_trips(target, tiles, hooks.trips), rows=product.m)
     steps, columns = hooks.units // tile.depth, tile.columns // products
