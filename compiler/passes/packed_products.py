@@ -2,8 +2,9 @@
 
 The weight of a MatMul that is ``(codes - zero) * scale``, with a scale for each block along its terms, is packed once,
 when weights are made, in the order in which kernels read it (:mod:`..ops.internal.packed_weights`).  The order depends
-on no size of the activation: a plan for a token and one for a prompt share the weight.  A product of two dequantised
-tensors is one of bytes instead (:mod:`.byte_products`).
+on no size of the activation: a plan for a token and one for a prompt share the weight.  Not packed are the weights of
+products of two dequantised tensors, which are products of bytes instead (:mod:`.byte_products`), and bytes with one
+scale a column where a GPU computes a product of many rows in parts (:mod:`.split`).
 """
 
 from __future__ import annotations
