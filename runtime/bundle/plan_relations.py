@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..plan.plan import MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS
+from ..plan.size_bounds import Bounds, bounds_of
 from .format import shader_file
 from .program_relations import PlanUse, stage_uses
-from .ranges import Bounds, bounds_of
 from .shape_relations import Path, byte_bounds, check_range, size_bounds
 from .structure import Refusal, schema
 

@@ -10,10 +10,10 @@ from typing import Any, Union
 
 from ..plan.plan import MOST_ITERATIONS, MOST_WORK
 from ..plan.record import record
+from ..plan.size_bounds import LARGEST, Bounds
 from .format import plan_file
-from .ranges import Bounds
 from .shape_relations import Path, byte_bounds, check_range, check_shapes, size_bounds
-from .structure import LARGEST, Refusal, in_order, schema
+from .structure import Refusal, in_order, schema
 
 #: Element types of integers that a run may read
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")

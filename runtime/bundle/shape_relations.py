@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .ranges import Bounds, bounds_of
-from .structure import LARGEST, Refusal, in_order, schema
+from ..plan.size_bounds import LARGEST, Bounds, bounds_of
+from .structure import Refusal, in_order, schema
 
 Path = tuple[str | int, ...]
 

@@ -15,9 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..plan.format import check_format
-
-#: The largest integer that JavaScript tells apart from its neighbours
-LARGEST = (1 << 53) - 1
+from ..plan.size_bounds import LARGEST
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r"[0-9a-f]{64}")

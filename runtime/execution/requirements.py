@@ -1,17 +1,18 @@
-"""Limits and features of a device that a plan requires."""
+"""Limits and features of a device that a plan requires, and memory."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..plan.device_profile import DeviceProfile
 from ..plan.dimension import DimExpr, evaluate
 from ..plan.dtypes import BY_NAME, padded_bytes
-from ..plan.errors import DeviceLimitError, UnsupportedError
-from ..plan.plan import Plan
+from ..plan.errors import DeviceLimitError, LimitError, UnsupportedError
+from ..plan.plan import Plan, Weight
 from ..plan.record import record
+from ..plan.size_bounds import bounds_of
 from .dispatch import describe
 
 #: symbols of which every combination of bounds is tried; of more only the two with all low and all high
@@ -49,6 +50,41 @@ def check_limits(plan: Plan, profile: DeviceProfile) -> None:
             raise UnsupportedError(
                 f"kernel {kernel.id} needs the feature {', '.join(missing)}, which devices of the target lack"
             )
+
+
+def check_memory(plan: Plan, weights: Sequence[Weight], profile: DeviceProfile, cap: int) -> None:
+    """Raise an error for a plan that takes more memory than there may be, whatever the sizes of a run.
+
+    ``weights`` are those that are to be made, ``cap`` bounds the bytes of these and of activations together.
+    """
+    symbols = {symbol.name: (symbol.low, symbol.high) for symbol in plan.symbols}
+
+    def least(size: DimExpr) -> int:
+        bounds = bounds_of(size, symbols)
+        return 0 if bounds is None else max(bounds[0], 0)
+
+    total = 0
+    for name, size in (
+        *((f"arena:{number}", least(arena)) for number, arena in enumerate(plan.arenas)),
+        *((f"weight:{weight.key}", weight.bytes) for weight in weights),
+    ):
+        _require_buffer(name, size, profile)
+        total += size
+    if total > cap:
+        raise LimitError(
+            f"weights and activations take {total:,} bytes of device memory; the cap is {cap:,}",
+            hint="raise caps.device_memory",
+        )
+    for kind, ports in (("input", plan.inputs), ("output", plan.outputs)):
+        for port in ports:
+            size = padded_bytes(math.prod(map(least, port.shape)), BY_NAME[port.dtype])
+            _require_buffer(f"{kind}:{port.name}", size, profile)
+
+
+def _require_buffer(name: str, size: int, profile: DeviceProfile) -> None:
+    limit = profile.limit("max-buffer-size")
+    if size > limit:
+        raise DeviceLimitError(f"buffer '{name}' needs {size:,} bytes; the device's max-buffer-size is {limit:,}")
 
 
 def needs(plan: Plan) -> Iterator[Requirement]:

@@ -11,9 +11,11 @@ from ..model.compiled import CompiledPlan
 from ..runtime.device.device import Device
 from ..runtime.device.pipeline_compiler import PipelineCompiler
 from ..runtime.execution.executor import Executor
+from ..runtime.execution.requirements import check_memory
 from ..runtime.execution.weight_pool import WeightPool
 from ..runtime.memory.buffers import StagingPool
 from ..runtime.plan.caps import MemoryAccount
+from ..runtime.plan.errors import LimitError
 from ..runtime.plan.plan import Kernel
 from .plan_source import PlanSource
 
@@ -155,21 +157,29 @@ class DeviceResources:
     def executor(self, compiled: CompiledPlan, pool: WeightPool | None = None) -> Executor:
         """Return an executor of a new plan, counted in the statistics.
 
-        With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.
+        With a weight ``pool`` of its own it is not counted: it runs for a calibration, or for observation.  Raises
+        :class:`LimitError` before it makes anything for a plan that takes more memory than there may be.
         """
         checked = self._keeps_checks or not compiled.trusted
         start = time.perf_counter()
+        compiler = self._take_compiler(checked=checked)
+        weights = self.pool if pool is None else pool
+        try:
+            check_memory(compiled.plan, weights.missing(compiled.plan), self.device.profile, self.account.cap)
+        except LimitError:
+            compiler.stop()
+            raise
         executor = Executor(
             self.device,
             compiled.plan,
-            self.pool if pool is None else pool,
+            weights,
             caps=self._source.caps,
             account=self.account,
             staging=self.staging,
             checked=checked,
             use_native=self._use_native,
             poison=self._poison,
-            compiler=self._take_compiler(checked=checked),
+            compiler=compiler,
             fault=compiled.fault,
         )
         if pool is None:

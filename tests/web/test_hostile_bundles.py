@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ..support.bundles import change_manifest, copy_bundle, seal, small_bundle, write_manifest
+from ..support.bundles import change_manifest, copy_bundle, files_of, seal, small_bundle, write_manifest
+from ..support.hostile import Seed, put
 from .chromium import Page
 
 #: What the runner says to loading a bundle and running it
@@ -79,3 +80,35 @@ def test_samples_that_are_none(open_bundle, tmp_path):
         seal(path)
         told = outcome(open_bundle(path))
         assert told == "ran" or told.startswith("bundle: "), told
+
+
+#: Whether a page has made a shader or a buffer when it refuses the bundle, and what it says
+MADE = """async () => {
+  const made = [];
+  for (const method of ["createBuffer", "createShaderModule"]) {
+    GPUDevice.prototype[method] = () => { made.push(method); throw new Error(method); };
+  }
+  const { load } = await import("/shaderloom.js");
+  const refusal = await load("/bundle/").then(() => "none", (error) => `${error.kind}: ${error.message}`);
+  return { made, refusal };
+}"""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refusal"),
+    [
+        ("arenas", [1 << 40], "a buffer of the device may have"),
+        ("arenas", [1 << 28] * 300, "maxDeviceBytes is"),
+        ("outputs", ["batch", "n", 1 << 38], "'y' has"),
+    ],
+)
+def test_absurd_memory_is_refused_before_anything_is_made(open_bundle, tmp_path, field, value, refusal):
+    path = small_bundle(tmp_path / "b", 5, target="web-software", dynamic={"n": (1, 64), "batch": (2, 8, 2)})
+    seed = Seed.of(path)
+    place = ("outputs", 0, "shape") if field == "outputs" else (field,)
+    files = seed.sealed(files_of(path), *seed.changed("plan", put(value, *place)).files())
+    for name, content in files.items():
+        (path / name).write_bytes(content)
+    answer = open_bundle(path).call(MADE)
+    assert answer["made"] == []
+    assert answer["refusal"].startswith("device: ") and refusal in answer["refusal"]

@@ -29,7 +29,7 @@ def test_the_modules_are_small_and_import_each_other_alone():
         sum(len(texts[path].encode()) for path in reached((RUNNER,), *graphs))
         for graphs in ((at_once,), (at_once, later, workers))
     )
-    assert first <= 160 * 1024
+    assert first <= 161 * 1024
     assert all_of_it <= 220 * 1024, "with programs, profiles, samples and keys"
 
 

@@ -29,7 +29,7 @@ export class Attachment {
     this.guard = new DeviceGuard(device);
     this.buffers = new Buffers(device, maxDeviceBytes);
     this.pipelines = new Pipelines(files, this.guard, this.#shared);
-    this.plans = new Plans(files, this.pipelines, software, onProgress);
+    this.plans = new Plans(files, this.buffers, this.pipelines, software, onProgress);
     this.calls = new Calls(device, this.buffers);
     this.copies = new OutputCopies(this.guard);
     this.pacer = new Pacer(this.guard, software, maxRunSeconds);

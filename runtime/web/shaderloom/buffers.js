@@ -1,6 +1,8 @@
-/** @import { TypedArray } from "../shaderloom.js" */
+/** @import { Plan, TypedArray } from "../shaderloom.js" */
+/** @import { Bounds } from "./bounds.js" */
 
 import { ShaderloomError } from "./errors.js";
+import { byteBounds, sizeBounds } from "./plan_relations.js";
 import { bufferSize } from "./sizes.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
@@ -15,6 +17,8 @@ export class Buffers {
   #buffers = new Map();
   /** What gives back the buffers that other sessions share. @type {Map<string, () => void>} */
   #releases = new Map();
+  /** Memory waits for the first plans. @type {Promise<unknown> | undefined} */
+  ready;
   /** Called when a buffer takes the place of a smaller one. */
   onReplace = () => {};
 
@@ -33,11 +37,7 @@ export class Buffers {
    *  @throws {ShaderloomError} "device" for more than its limit, which may be more than WebGPU can be asked for */
   create(name, bytes, usage = tensorUsage()) {
     const size = bufferSize(bytes);
-    const { maxBufferSize } = this.#device.limits;
-    if (size > maxBufferSize) {
-      throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
-    }
-    this.#count(name, size);
+    this.#total = this.#with(name, size, this.#total);
     const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
     this.#buffers.set(name, buffer);
     return buffer;
@@ -48,7 +48,7 @@ export class Buffers {
   share(name, { buffer, release }) {
     if (this.#buffers.get(name) !== buffer) {
       this.free(name);
-      this.#count(name, buffer.size);
+      this.#total = this.#with(name, buffer.size, this.#total);
     }
     this.#buffers.set(name, buffer);
     this.#releases.set(name, release);
@@ -59,12 +59,26 @@ export class Buffers {
     return this.#releases.has(name);
   }
 
-  /** @param {string} name @param {number} size */
-  #count(name, size) {
-    if (!(this.#total + size <= this.#most)) {
-      throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${this.#total}; maxDeviceBytes is ${this.#most}`);
+  /** Refuse a plan that takes more memory than there may be, whatever the sizes of a run.
+   *  @param {Plan} plan @param {number} weights their bytes @throws {ShaderloomError} "device" */
+  requireRoom({ arenas, inputs, outputs, symbols }, weights) {
+    const ranges = new Map(symbols.map(({ name, low, high }) => [name, /** @type {Bounds} */ ([low, high])]));
+    for (const port of [...inputs, ...outputs]) this.#with(port.name, byteBounds(port, ranges, [])[0], 0);
+    let total = weights;
+    for (const [index, size] of arenas.entries()) total = this.#with(`arena:${index}`, sizeBounds(size, ranges, [])[0], total);
+  }
+
+  /** Return the bytes of a buffer and of those beside it. @param {string} name @param {number} size
+   *  @param {number} beside @throws {ShaderloomError} "device" for more than there may be */
+  #with(name, size, beside) {
+    const { maxBufferSize } = this.#device.limits;
+    if (size > maxBufferSize) {
+      throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
     }
-    this.#total += size;
+    if (!(beside + size <= this.#most)) {
+      throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${this.#most}`);
+    }
+    return beside + size;
   }
 
   /** Return the buffer of a name, at least `bytes` large: a smaller one is replaced.

@@ -1,7 +1,7 @@
 /** @import { Manifest, Plan } from "../shaderloom.js" */
 /** @import { Question } from "./checking_elsewhere.js" */
 
-import { checkFurther, checkManifest } from "./manifest_relations.js";
+import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
 import { MOST_HERE } from "./sources.js";
 import { readJson, Refusal } from "./structure.js";
@@ -9,15 +9,15 @@ import { readJson, Refusal } from "./structure.js";
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
 
 /** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content @param {string} [file]
- *  @param {Manifest} [own] that of the bundle whose further model it is
+ *  @param {(manifest: Manifest) => void} [check] what else must be right
  *  @returns {Promise<{ manifest: Manifest, programs?: Programs }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
-export async function readManifest(content, file = "manifest.json", own = undefined) {
+export async function readManifest(content, file = "manifest.json", check = undefined) {
   return reported(file, async () => {
     const isChecked = await isCheckedElsewhere(content, { manifest: content });
     const manifest = isChecked ? parse(content) : readJson(content, "manifest");
     const programs = manifest.programs?.length ? await import("./programs.js") : undefined;
     if (!isChecked) checkManifest(manifest, programs);
-    if (own) checkFurther(manifest, own);
+    check?.(manifest);
     return { manifest, programs };
   });
 }

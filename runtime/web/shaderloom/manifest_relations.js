@@ -44,17 +44,6 @@ export function checkManifest(manifest, programs) {
   checkWeights(manifest);
 }
 
-/** Check that the files of a further model's manifest are those of the bundle's own. @param {any} manifest @param {any} own
- *  @throws {Refusal} */
-export function checkFurther(manifest, own) {
-  for (const [name, { size, sha256 }] of sortedEntries(manifest.files)) {
-    const listed = Object.hasOwn(own.files, name) && own.files[name];
-    if (listed?.size !== size || listed.sha256.join() !== sha256.join()) {
-      throw new Refusal("further file", "is listed otherwise in 'manifest.json'", ["files", name]);
-    }
-  }
-}
-
 /** @param {any[]} ports @param {string} field */
 function requireUnique(ports, field) {
   if (new Set(ports.map(({ name }) => name)).size !== ports.length) {

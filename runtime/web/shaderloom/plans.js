@@ -1,4 +1,5 @@
 /** @import { Kernel, Plan, Progress } from "../shaderloom.js" */
+/** @import { Buffers } from "./buffers.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { Source } from "./outputs.js" */
 /** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
@@ -6,6 +7,7 @@
 import { readPlan } from "./checking.js";
 import { outputSources } from "./outputs.js";
 import { SCHEMA } from "./schema.js";
+import { totalBytes } from "./weights.js";
 
 /** The keys of a plan for GPUs, and of the one for adapters that compute on the CPU.
  *  @typedef {{ key: string, software?: string }} PlanKeys */
@@ -19,6 +21,7 @@ const AT_ONCE = 16;
 /** Fetch, check and compile plans, each once. */
 export class Plans {
   #files;
+  #buffers;
   #pipelines;
   #software;
   #onProgress;
@@ -26,12 +29,13 @@ export class Plans {
   #loaded = new Map();
 
   /**
-   * @param {BundleFiles} files @param {Pipelines} pipelines
+   * @param {BundleFiles} files @param {Buffers} buffers @param {Pipelines} pipelines
    * @param {boolean} software whether to take kernels for adapters that compute on the CPU
    * @param {(progress: Progress) => void} onProgress
    */
-  constructor(files, pipelines, software, onProgress) {
+  constructor(files, buffers, pipelines, software, onProgress) {
     this.#files = files;
+    this.#buffers = buffers;
     this.#pipelines = pipelines;
     this.#software = software;
     this.#onProgress = onProgress;
@@ -64,7 +68,9 @@ export class Plans {
 
   /** @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} */
   async #load(records) {
-    const plans = await Promise.all(records.map((record) => this.#fetch(record)));
+    const fetched = Promise.all(records.map((record) => this.#fetch(record)));
+    this.#buffers.ready ??= fetched;
+    const plans = await fetched;
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
     const compiled = await this.#compile([...kernels.values()]);
     return plans.map((plan) => ({
@@ -107,6 +113,8 @@ export class Plans {
   async #fetch({ key: own, software }) {
     const key = (this.#software && software) || own;
     const file = `plan-${key}.json`;
-    return readPlan(file, await this.#files.read(file, SCHEMA.bytes.plan), key, this.#files);
+    const plan = await readPlan(file, await this.#files.read(file, SCHEMA.bytes.plan), key, this.#files);
+    this.#buffers.requireRoom(plan, totalBytes(this.#files.manifest));
+    return plan;
   }
 }

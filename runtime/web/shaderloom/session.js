@@ -205,7 +205,7 @@ async function attach(files, options) {
   files.signal = signal;
   try {
     signal?.throwIfAborted();
-    await Promise.all([on.upload(onProgress), prepares && prepare(files, on)]);
+    await Promise.all([prepares && prepare(files, on), on.upload(onProgress)]);
   } catch (error) {
     stop();
     throw error;

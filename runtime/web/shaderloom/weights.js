@@ -19,8 +19,8 @@ export function requireFewer(manifest, most = 2 ** 33) {
   }
 }
 
-/** @param {Manifest} manifest */
-const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, { bytes }) => sum + bytes, 0);
+/** Return the bytes of all weights. @param {Manifest} manifest */
+export const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, { bytes }) => sum + bytes, 0);
 
 /**
  * Upload the weights of a bundle into buffers named "weight:KEY", chunk by chunk; those that another session has on the
@@ -63,6 +63,7 @@ async function uploadMissing(files, guard, buffers, onProgress) {
   for (const [file, parts] of missing) {
     onProgress({ what: "weights", done, total, awaits: file });
     await files.stream(file, async (chunk, offset) => {
+      await buffers.ready;
       await guard.watch("uploading the weights", async () => {
         for (const { name, bytes, target, begin, end } of parts) {
           const first = Math.max(begin, offset);

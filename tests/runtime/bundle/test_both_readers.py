@@ -1,7 +1,7 @@
 """The Python and the JavaScript reader of bundles give one verdict on any manifest and plan, by the same rule.
 
 Covers: runtime/bundle/structure, runtime/bundle/manifest_relations, runtime/bundle/program_relations,
-runtime/bundle/plan_relations, runtime/bundle/shape_relations, runtime/bundle/ranges, runtime/web/shaderloom.
+runtime/bundle/plan_relations, runtime/bundle/shape_relations, runtime/plan/size_bounds, runtime/web/shaderloom.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import pytest
 
 from shaderloom.runtime.bundle.format import plan_file
 from shaderloom.runtime.bundle.program_relations import steps_of
-from shaderloom.runtime.bundle.ranges import bounds_of
 from shaderloom.runtime.bundle.structure import LARGEST, schema
 from shaderloom.runtime.plan import facts, notes, plan
 from shaderloom.runtime.plan.dimension import evaluate
 from shaderloom.runtime.plan.dtypes import BY_NAME
 from shaderloom.runtime.plan.model_metadata import ModelMetadata
+from shaderloom.runtime.plan.size_bounds import bounds_of
 
 from ...support.bundles import bundles_of_all_kinds
 from ...support.effort import SOAK
@@ -395,7 +395,9 @@ def test_every_rule_is_specified_and_in_both_readers():
     bundle, web = root / "runtime" / "bundle", root / "runtime" / "web" / "shaderloom"
     kinds = ("manifest", "program", "plan")
     python = "".join((bundle / f"{kind}_relations.py").read_text() for kind in (*kinds, "shape"))
-    javascript = "".join((web / f"{kind}_relations.js").read_text() for kind in kinds)
+    javascript = "".join(
+        (web / f"{name}.js").read_text() for name in (*(f"{kind}_relations" for kind in kinds), "models")
+    )
     rules = re.findall(r'Refusal\(\s*"([^"]+)"', python)
     assert set(rules) == set(re.findall(r'Refusal\(\s*"([^"]+)"', javascript)), "each reader has the other's rules"
     page = (root / "docs" / "guide" / "bundles.md").read_text().partition("\n## Checks\n")[2]

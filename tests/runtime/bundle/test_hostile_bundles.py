@@ -153,6 +153,28 @@ def test_more_than_a_device_has_is_refused(bundle, seed, device, tmp_path, name)
     assert told in ("LimitError", "DeviceLimitError", "DeviceError")
 
 
+#: Memory that no device has: of the small model, and whatever its declared dimensions are
+ABSURD: dict[str, tuple[str, Change]] = {
+    "an arena": ("plan", put([1 << 40], "arenas")),
+    "many arenas": ("plan", put([1 << 28] * 300, "arenas")),
+    "an arena of any size": ("plan", put([["*", ["max", ["+", "n", -2], 1], "batch", 1 << 38]], "arenas")),
+    "an output": ("plan", put(["batch", "n", 1 << 38], "outputs", 0, "shape")),
+}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+def test_absurd_memory_is_refused_before_anything_is_made(device, tmp_path, dynamic, name, monkeypatch):
+    def made(*_: object, **__: object) -> None:
+        pytest.fail("made before the plan was refused")
+
+    for method in ("create_module", "create_buffer"):
+        monkeypatch.setattr(type(device), method, made)
+    seed = Seed.of(dynamic)
+    files = seed.changed(*ABSURD[name]).files()
+    path = written(seed.sealed(files_of(dynamic), *files), tmp_path / "b")
+    assert outcome(path, device, feeds(5)) in ("LimitError", "DeviceLimitError")
+
+
 @pytest.mark.parametrize("name", FOUND_BY_RUNS)
 def test_what_bounds_leave_open_is_found_by_the_run(device, tmp_path, dynamic, name):
     seed = Seed.of(dynamic)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .structure import LARGEST
+#: The largest integer that JavaScript tells apart from its neighbours
+LARGEST = (1 << 53) - 1
 
 #: The least and the largest value
 Bounds = tuple[int, int]
