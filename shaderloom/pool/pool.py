@@ -43,8 +43,8 @@ class Pool:
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``
-        items that :meth:`map` has taken and not returned yet; None: eight chunks for each device, ten on 16 cores, each
-        a batch, or as many items of up to 256 as it computes in two milliseconds.
+        items that :meth:`map` has taken and not returned yet; None: nine chunks for each device, eleven on 16 cores,
+        each a batch, or as many items of up to 256 as it computes in two milliseconds.
 
     The other options are those of :class:`InferenceSession`, or of :func:`load_bundle`. A worker whose device is lost,
     or whose process ends, is retired, and its items go to others; an item that was lost twice fails.

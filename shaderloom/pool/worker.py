@@ -57,10 +57,17 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
         return
     name = session.device.name if "wgpu" in session.get_providers() else "cpu"
     channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
-    in_flight = session.as_rows().in_flight
-    answering = in_flight + 1 if in_flight > 1 else 1  # while a GPU has some, another is written or answered
+    answering = threads_for(session.as_rows().in_flight)
     threading.Thread(target=_receive, args=(channel, answer, answering), daemon=True).start()
     threading.Event().wait()
+
+
+def threads_for(in_flight: int) -> int:
+    """Return the number of threads that answer chunks, where a device has so many at a time.
+
+    While a GPU has some, another one is joined and written, and another one answered.
+    """
+    return in_flight + 2 if in_flight > 1 else 1
 
 
 def _receive(channel: Channel, answer: Answers, answering: int) -> None:

@@ -33,8 +33,8 @@ def senders_for(cores: int) -> int:
 
 
 SENDERS = senders_for(cores())
-#: Chunks that a worker has: three that it answers, one that waits and those on their way; each has its shared memory
-IN_FLIGHT = 4 + SENDERS
+#: Chunks that a worker has: four that it answers, one that waits and those on their way; each has its shared memory
+IN_FLIGHT = 5 + SENDERS
 #: Seconds that a process may take to end by itself
 _PATIENCE = 5.0
 

@@ -11,7 +11,7 @@ import pytest
 
 from shaderloom.batching.joined import JoinedOutputs
 from shaderloom.pool.channel import SMALL
-from shaderloom.pool.worker import WorkerJob, apart, open_answers
+from shaderloom.pool.worker import WorkerJob, apart, open_answers, threads_for
 from shaderloom.runtime.plan.errors import InputError
 
 MODEL = """
@@ -52,3 +52,8 @@ def test_each_item_has_its_answer(answer):
     assert isinstance(outcomes.pop(11), InputError)
     for number, (y,) in outcomes.items():
         np.testing.assert_array_equal(y, -dict(chunk)[number]["x"])
+
+
+@pytest.mark.parametrize(("in_flight", "threads"), [(1, 1), (2, 4)])
+def test_more_threads_answer_where_a_device_has_several_batches(in_flight, threads):
+    assert threads_for(in_flight) == threads
