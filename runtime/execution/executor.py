@@ -177,7 +177,7 @@ class Executor:
         self._repeated = None
         attached = len(attachment.spans) + len(attachment.copies_in)
         if attached == len(feeds) + len(targets) and dispatches and not self._poison and not attachment.copies_out:
-            recording = Recording(self._copies_in(attachment), dispatches, ())
+            recording = Recording(self._copies_in(attachment), (dispatches,), ())
             self._repeated = RepeatedRun.of(feeds, targets, recording, self._forget)
 
     def _copies_in(self, attachment: Attachment) -> list[BufferCopy]:
@@ -412,7 +412,7 @@ class Executor:
                     )
                     for item in readbacks
                 ]
-            recording = Recording(before, dispatches, after)
+            recording = Recording(before, (dispatches,), after)
             if symbols is not None and not recording.is_empty:
                 self._replay.submit_once(recording)
             elif not recording.is_empty:

@@ -207,7 +207,7 @@ class FiniteScan:
         storages = [each.tensor._storage for each in (*outputs, *inputs)]
         with pinned(storages):
             dispatches = self.dispatches(outputs, inputs)
-            self._replay.submit(Recording((), dispatches, ()), [storage.gpu for storage in storages])
+            self._replay.submit(Recording((), (dispatches,), ()), [storage.gpu for storage in storages])
         self.count()
 
     def count(self) -> None:
@@ -239,7 +239,7 @@ class FiniteScan:
 
     def _copy_tally(self) -> None:
         copy = BufferCopy(self._tally, 0, self._staging, 0, self._tally_bytes)
-        Recording((), [], (copy,)).encode(self._device, use_native=native.AVAILABLE).submit()
+        Recording((), (), (copy,)).encode(self._device, use_native=native.AVAILABLE).submit()
         self._unread, self._last = 0, time.perf_counter()
 
     def _begin(self) -> native.MapRequest:

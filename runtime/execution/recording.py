@@ -55,35 +55,43 @@ class EncodedCommands:
 
 @record
 class Recording:
-    """Copies, one compute pass, and copies, in this order.  ``dispatches`` must not be changed."""
+    """Copies, one compute pass of the dispatches of all ``lists``, and copies, in this order.
+
+    The lists must not be changed.
+    """
 
     before: Sequence[BufferCopy]
-    dispatches: list[Dispatch]
+    lists: tuple[list[Dispatch], ...]
     after: Sequence[BufferCopy]
 
     @property
+    def dispatches(self) -> list[Dispatch]:
+        return self.lists[0] if len(self.lists) == 1 else [each for several in self.lists for each in several]
+
+    @property
     def is_empty(self) -> bool:
-        return not (self.before or self.dispatches or self.after)
+        return not (self.before or any(self.lists) or self.after)
 
     def pieces(self) -> list[Recording]:
         """Return recordings of the same commands in the same order, to be submitted one after another."""
-        starts = range(0, max(len(self.dispatches), 1), PIECE)
+        dispatches = self.dispatches
+        starts = range(0, max(len(dispatches), 1), PIECE)
         return [
             Recording(
                 self.before if start == 0 else (),
-                self.dispatches[start : start + PIECE],
+                (dispatches[start : start + PIECE],),
                 self.after if start == starts[-1] else (),
             )
             for start in starts
         ]
 
     def identity(self) -> tuple[Any, ...]:
-        """Return a key that is equal for recordings of the same commands, while the list of dispatches is alive."""
+        """Return a key that is equal for recordings of the same commands, while the lists of dispatches are alive."""
         copies = [
             (copy.source.uid, copy.source_offset, copy.target.uid, copy.target_offset, copy.size)
             for copy in (*self.before, *self.after)
         ]
-        return (id(self.dispatches), len(self.before), *copies)
+        return (*map(id, self.lists), len(self.before), *copies)
 
     def encode(self, device: Device, *, use_native: bool) -> EncodedCommands:
         with device.guarded("encoding a run"):
@@ -98,9 +106,10 @@ class Recording:
             encoder = device.gpu.create_command_encoder()
             for copy in self.before:
                 encoder.copy_buffer_to_buffer(*copy.arguments)
-            if self.dispatches:
+            dispatches = self.dispatches
+            if dispatches:
                 compute_pass = encoder.begin_compute_pass()
-                encode(compute_pass, self.dispatches, use_native=False)
+                encode(compute_pass, dispatches, use_native=False)
                 compute_pass.end()
             for copy in self.after:
                 encoder.copy_buffer_to_buffer(*copy.arguments)
@@ -171,7 +180,7 @@ class Replay:
         start = time.perf_counter()
         for piece in recording.pieces():
             piece.encode(self._device, use_native=self._use_native).submit(may_last=self._may_last)
-        if recording.dispatches:
+        if any(recording.lists):
             self._may_last = time.perf_counter() - start > LONG
 
     def _remember(self, identity: tuple[Any, ...], recording: Recording, bound: Iterable[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import field
 from typing import Any
 
 from ..memory.storage import Storage, pinned
@@ -13,9 +12,6 @@ from ..memory.tensor import Tensor
 from ..plan.record import record
 from .dispatch import Dispatch
 from .recording import Recording
-
-#: Lists of dispatches that follow a run in turns: scans of its outputs, and at times of the caches, too
-MOST_FOLLOWED = 4
 
 
 @record
@@ -31,9 +27,6 @@ class RepeatedRun:
     storages: tuple[Storage, ...]
     recording: Recording
     watched: tuple[weakref.ref[Any], ...]
-    #: the latest dispatches that followed, by their identity, and the recordings with them: the same objects for the
-    #: same dispatches
-    followed: dict[int, tuple[list[Dispatch], Recording]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -68,15 +61,8 @@ class RepeatedRun:
 
     def followed_by(self, behind: list[Dispatch] | None) -> Recording:
         """Return the recording with further dispatches behind it."""
-        if behind is None:
-            return self.recording
-        followed = self.followed.get(id(behind))
-        if followed is None:
-            if len(self.followed) >= MOST_FOLLOWED:
-                self.followed.clear()
-            dispatches = [*self.recording.dispatches, *behind]
-            followed = self.followed[id(behind)] = behind, Recording(self.recording.before, dispatches, ())
-        return followed[1]
+        recording = self.recording
+        return recording if behind is None else Recording(recording.before, (*recording.lists, behind), ())
 
     def pinned(self) -> AbstractContextManager[None]:
         """Pin the memory while the run is submitted."""

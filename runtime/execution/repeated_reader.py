@@ -27,7 +27,7 @@ class RepeatedReader:
         try:
             with pinned([tensor._storage]):
                 copy = BufferCopy(tensor._storage.gpu, tensor._storage.offset, staging.gpu, 0, self._size)
-                Recording((), [], (copy,)).encode(tensor.device, use_native=native.AVAILABLE).submit()
+                Recording((), (), (copy,)).encode(tensor.device, use_native=native.AVAILABLE).submit()
         except BaseException:
             staging.destroy()
             raise

@@ -212,7 +212,7 @@ class Generator:
         shared, most = self._shared, self._checked_draft(prompt_lookup_num_tokens)
         tokens = TextTokens(shared.decoder, shared.choice, self._cache, self._ids)
         each = tokens.drafted(row, most, shared.verification, statistics) if most else tokens.each(row)
-        self._active = Generation(self._pieces(row, each, encoded, statistics), statistics, row)
+        self._active = Generation(self._pieces(row, each, encoded, statistics, tokens.go_on), statistics, row)
         if not stream:
             for _ in self._active:
                 pass
@@ -377,7 +377,14 @@ class Generator:
         decoder.encode(inputs, self._cache)
         self._ids.clear()
 
-    def _pieces(self, row: TextRow, tokens: Tokens, encoded: EncoderInputs | None, statistics: Statistics) -> Pieces:
+    def _pieces(
+        self,
+        row: TextRow,
+        tokens: Tokens,
+        encoded: EncoderInputs | None,
+        statistics: Statistics,
+        go_on: Callable[[], None],
+    ) -> Pieces:
         begun = time.perf_counter()
         if encoded is not None:
             self._encode(encoded)
@@ -393,7 +400,7 @@ class Generator:
                     statistics.first_token_seconds = now - begun
                     begun = now
                 statistics.decode_seconds = now - begun
-                row.take(token)
+                row.take(token, go_on)
                 statistics.new_tokens += 1
                 piece, shown = row.text[shown:], len(row.text)
                 if piece:

@@ -10,9 +10,9 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..runtime.plan.errors import ModelError
 
@@ -29,8 +29,8 @@ class LimitedProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer, which has ``error`` if the request failed.
+    def ask(self, request: Mapping[str, Any], meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
+        """Return the answer, which has ``error`` if the request failed; call ``meanwhile`` while it is made.
 
         Raises :class:`ModelError` if it takes too long, or ends the process: by memory, or a fault.  ``request`` is of
         JSON's values; TypeError, ValueError or RecursionError are raised for others.
@@ -43,11 +43,10 @@ class LimitedProcess:
         assert process.stdin is not None, "it is a pipe"
         reason = "ended its process, for which more memory than it may have is the common cause"
         try:
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = self._lines.get(timeout=self._seconds)
-        except OSError:
-            answer = b""
+            is_sent = _send(process.stdin, line)
+            if meanwhile is not None:
+                meanwhile()
+            answer = self._lines.get(timeout=self._seconds) if is_sent else b""
         except queue.Empty:
             answer, reason = b"", f"took more than {self._seconds:g} s"
         except BaseException:  # of a signal: the answer would be taken for that to the next request
@@ -84,6 +83,16 @@ class LimitedProcess:
     def __del__(self) -> None:
         if getattr(self, "_process", None) is not None:
             self.close()
+
+
+def _send(pipe: IO[bytes], line: bytes) -> bool:
+    """Return whether the process at the end of a pipe is there to read a line."""
+    try:
+        pipe.write(line)
+        pipe.flush()
+    except OSError:
+        return False
+    return True
 
 
 def _forward(pipe: Any, lines: queue.SimpleQueue[bytes]) -> None:

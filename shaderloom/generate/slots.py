@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,10 @@ class SlotRow(TextRow):
         self.reused_tokens = 0
         self.error: ShaderloomError | None = None
 
-    def take(self, token: Choice) -> None:
+    def take(self, token: Choice, meanwhile: Callable[[], None] | None = None) -> None:
         """Append a token; an error is that of this text alone."""
         try:
-            super().take(token)
+            super().take(token, meanwhile)
         except ShaderloomError as error:
             self.error = error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +72,13 @@ class Tokenizer:
         """Return the text of tokens, without special ones."""
         return self.decode_each([ids])[0]
 
-    def decode_each(self, texts: Sequence[Sequence[int]]) -> list[str]:
-        """Return the text of each of several lists of tokens."""
-        return [str(text) for text in self._ask("texts", ids=[[int(token) for token in ids] for ids in texts])]
+    def decode_each(self, texts: Sequence[Sequence[int]], meanwhile: Callable[[], None] | None = None) -> list[str]:
+        """Return the text of each of several lists of tokens; call ``meanwhile`` while they are made."""
+        ids = [[int(token) for token in ids] for ids in texts]
+        return [str(text) for text in self._ask("texts", meanwhile, ids=ids)]
 
-    def _ask(self, what: str, **request: Any) -> list[Any]:
-        answer = self._process.ask({"tokenizer": str(self._path), **request})
+    def _ask(self, what: str, meanwhile: Callable[[], None] | None = None, **request: Any) -> list[Any]:
+        answer = self._process.ask({"tokenizer": str(self._path), **request}, meanwhile)
         if "error" in answer:
             raise ModelError(f"'{self._path.name}' as a tokenizer: {answer['error']}", hint="download it again")
         return list(answer[what])
@@ -96,11 +97,14 @@ class TextStream:
         self._ids = list(before[-4:])
         self._begin, self._end = 0, len(self._ids)
 
-    def push(self, token: int, *, last: bool = False) -> str:
-        """Return the text that a token completes; with ``last`` also what is incomplete."""
+    def push(self, token: int, *, last: bool = False, meanwhile: Callable[[], None] | None = None) -> str:
+        """Return the text that a token completes; with ``last`` also what is incomplete.
+
+        Calls ``meanwhile`` while the text is made.
+        """
         self._ids.append(token)
         window = self._ids[self._begin :]
-        before, now = self._tokenizer.decode_each([window[: self._end - self._begin], window])
+        before, now = self._tokenizer.decode_each([window[: self._end - self._begin], window], meanwhile)
         if now.endswith(_INCOMPLETE) and not last:
             return ""
         self._begin, self._end = self._end, len(self._ids)

@@ -82,17 +82,26 @@ class TextRow:
         """The answer."""
         return self.ids[self.prompt_tokens :]
 
-    def take(self, token: Choice) -> None:
-        """Append a token; say in ``ended_by`` if the answer ends with it.  Raise what has come in place of one."""
+    @property
+    def new_tokens(self) -> int:
+        """The number of tokens of the answer."""
+        return len(self.ids) - len(self.task.prompt)
+
+    def take(self, token: Choice, meanwhile: Callable[[], None] | None = None) -> None:
+        """Append a token; say in ``ended_by`` if the answer ends with it.  Raise what has come in place of one.
+
+        Calls ``meanwhile`` while the words of the token are made.
+        """
         if isinstance(token, ShaderloomError):
             raise token
         task = self.task
         self.ids.append(token)
-        is_last = len(self.ids) == self.prompt_tokens + task.count
+        is_last = self.new_tokens == task.count
         if token in task.ends:
             self.ended_by = "end"
         else:
-            piece, is_stopped = task.stops.push("" if task.words is None else task.words.push(token, last=is_last))
+            words = "" if task.words is None else task.words.push(token, last=is_last, meanwhile=meanwhile)
+            piece, is_stopped = task.stops.push(words)
             self.text += piece
             if is_stopped:
                 self.ended_by = "stop"

@@ -41,6 +41,7 @@ class TextTokens:
         self._choice = choice
         self._cache = cache
         self._ids = ids
+        self._runs_ahead: _RunsAhead | None = None
 
     def each(self, row: TextRow) -> Tokens:
         """Yield tokens for a text."""
@@ -77,29 +78,22 @@ class TextTokens:
 
     def _ahead(self, row: TextRow, decoder: CachedDecoder) -> Tokens:
         """Yield tokens as long as the device chooses them; the text's last token is not in the cache then."""
-        ids, run = self._ids, _RunsAhead(row, decoder, self._choice, self._cache)
-        read: PendingRead | None = None
-        following: PendingRead | None = None
+        run = self._runs_ahead = _RunsAhead(row, decoder, self._choice, self._cache, self._ids)
         try:
             while True:
-                if read is not None and len(ids) == len(row.ids) - 1:
-                    ids.append(row.ids[-1])
-                else:
-                    if read is not None:
-                        read.discard()
-                    read = run.behind(ids)
-                if row.tokens and run.can_follow(ids):
-                    following = run.follow(ids)
-                token = int(read.numpy()[0, 0])
+                token = run.next()
                 if token < 0:  # the host must choose
-                    ids.pop()
+                    self._ids.pop()
                     return
                 yield token
-                read, following = following, None
         finally:
-            for each in (read, following):
-                if each is not None:
-                    each.discard()
+            self._runs_ahead = None
+            run.end()
+
+    def go_on(self) -> None:
+        """Let the device go on behind the text's last token, which the host still has to look at."""
+        if self._runs_ahead is not None:
+            self._runs_ahead.go_on()
 
     def _draft(self, lookup: PromptLookup, row: TextRow, most: int) -> list[int]:
         """Return what may follow a text of which one token is not in the cache, as far as there is room for a run."""
@@ -107,7 +101,7 @@ class TextTokens:
         assert isinstance(decoder, CachedDecoder), "drafts were checked"
         if length != len(row.ids) - 1 or not decoder.has_room(length, VERIFIED):
             return []
-        return lookup.draft(row.ids, min(most, row.task.count - len(row.tokens) - 1))
+        return lookup.draft(row.ids, min(most, row.task.count - row.new_tokens - 1))
 
     def _verified(self, row: TextRow, draft: list[int], verification: Verification, statistics: Statistics) -> Tokens:
         """Yield tokens as long as they are those of a draft, and the one behind."""
@@ -123,35 +117,65 @@ class TextTokens:
 
 
 class _RunsAhead:
-    """Runs of a text whose tokens stay on the device until they are read."""
+    """Runs of a text whose tokens stay on the device until they are read.  ``ids`` are those in the cache."""
 
     def __init__(
-        self, row: TextRow, decoder: CachedDecoder, choice: Callable[[], DeviceChoice], cache: KeyValueCache
+        self,
+        row: TextRow,
+        decoder: CachedDecoder,
+        choice: Callable[[], DeviceChoice],
+        cache: KeyValueCache,
+        ids: list[int],
     ) -> None:
         self._row = row
         self._decoder = decoder
         self._cache = cache
+        self._ids = ids
         self._sampling = row.task.rule.sampling
         self._choice = None if self._sampling.is_greedy else choice()
         self._turn = object()
         self._runs = -1  #: the decoder's when its token was ours
+        self._read: PendingRead | None = None  #: of the token behind the text
+        self._following: PendingRead | None = None  #: of the one behind that
+        self._is_ahead = False  #: the text's last token is in the cache, and what can follow was submitted
 
-    def behind(self, ids: list[int]) -> PendingRead:
-        """Read the token behind the text, of which ``ids`` are in the cache; all are then."""
-        new = self._row.ids[len(ids) :]
-        self._decoder.run(new, self._cache, len(ids), is_greedy=self._choice is None)
-        ids += new
-        return self._chosen(len(ids))
+    def next(self) -> int:
+        """Return the token behind the text, or a negative number if the device cannot choose it."""
+        self.go_on()
+        ids = self._ids
+        if self._read is None or len(ids) != len(self._row.ids):  # a first run, or others have rewound the cache
+            self.end()
+            new = self._row.ids[len(ids) :]
+            self._decoder.run(new, self._cache, len(ids), is_greedy=self._choice is None)
+            ids += new
+            self._read = self._chosen(len(ids))
+            if self._row.new_tokens:
+                self._follow()
+        token = int(self._read.numpy()[0, 0])
+        self._read, self._following, self._is_ahead = self._following, None, False
+        return token
 
-    def can_follow(self, ids: list[int]) -> bool:
-        """Return whether a run can go on from the token that the last one has left, and will be wanted."""
-        is_last = len(self._row.tokens) + 1 >= self._row.task.count
-        return not is_last and self._decoder.runs == self._runs and self._decoder.has_room(len(ids), 1)
+    def go_on(self) -> None:
+        """Submit a run behind the one that is to be read, unless there is one."""
+        if self._read is not None and not self._is_ahead and len(self._ids) == len(self._row.ids) - 1:
+            self._ids.append(self._row.ids[-1])
+            self._is_ahead = True
+            self._follow()
 
-    def follow(self, ids: list[int]) -> PendingRead:
-        """Read the token behind the one behind the text, which is on the device."""
-        self._decoder.follow(self._cache, len(ids), is_greedy=self._choice is None)
-        return self._chosen(len(ids) + 1)
+    def end(self) -> None:
+        """Give up what was not read."""
+        for each in (self._read, self._following):
+            if each is not None:
+                each.discard()
+        self._read = self._following = None
+
+    def _follow(self) -> None:
+        """Submit a run behind the token that the last one has left, if it will be wanted."""
+        is_last = self._row.new_tokens + 1 >= self._row.task.count
+        length = len(self._ids)
+        if not is_last and self._decoder.runs == self._runs and self._decoder.has_room(length, 1):
+            self._decoder.follow(self._cache, length, is_greedy=self._choice is None)
+            self._following = self._chosen(length + 1)
 
     def _chosen(self, length: int) -> PendingRead:
         if self._choice is not None:

@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import shaderloom
+from shaderloom.execution import overflow
 from shaderloom.runtime.execution import recording
 from shaderloom.runtime.execution.attachment import Attacher
 
@@ -97,6 +98,22 @@ def test_runs_in_turns_with_a_few_tensors_are_encoded_ahead(session, encoded, de
     before = len(encoded)
     session.run(["y"], {"x": array(0)}, outputs={"y": outputs[0]})
     assert len(encoded) == before + 1  # as many others have come since: it is forgotten
+
+
+def test_a_scan_in_between_leaves_what_waits(device, encoded, monkeypatch):
+    """A run with another list of dispatches behind it, and that of another session, are recordings of their own."""
+    x = np.zeros((2, 8), np.float16)
+    model = make_model([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, ["y"])
+    monkeypatch.setattr(overflow, "INTERVAL", np.inf)
+    with shaderloom.InferenceSession(model, device=device, cache=False) as session:
+        tensors = [shaderloom.Tensor.empty((2, 8), np.float16, device) for _ in range(4)]
+        pairs = list(zip(tensors[::2], tensors[1::2]))
+        for number in range(40):
+            source, target = pairs[number // 4 % 2]
+            session.run(["y"], {"x": source}, outputs={"y": target})
+        recordings = session._engine.ready({"x": (2, 8)}).executor._replay._remembered.values()
+        assert sorted(each.count for each in recordings)[-2:] == [14, 14]
+        assert all(each.commands is not None for each in recordings if each.count)
 
 
 def test_memory_of_dropped_tensors_is_not_used_again(session, device):

@@ -13,6 +13,7 @@ import pytest
 
 from shaderloom import Generator
 from shaderloom.generate.decoder import CachedDecoder
+from shaderloom.generate.text import Tokenizer
 
 from ...support.tiny_gguf import END, TOKENS
 
@@ -65,6 +66,46 @@ def test_a_run_is_submitted_before_its_token_is_read(generator: Generator, monke
     assert events[-1] == "piece" and events.index("follow") < len(events) - 5
 
 
+def test_a_run_is_submitted_while_words_are_made(generator: Generator, monkeypatch: pytest.MonkeyPatch):
+    events: list[str] = []
+    follow, decode = CachedDecoder.follow, Tokenizer.decode_each
+
+    def noted_follow(self: CachedDecoder, *arguments: Any, **options: Any) -> None:
+        events.append("follow")
+        follow(self, *arguments, **options)
+
+    def noted_decode(self: Tokenizer, *arguments: Any) -> list[str]:
+        events.append("words begin")
+        texts = decode(self, *arguments)
+        events.append("words end")
+        return texts
+
+    monkeypatch.setattr(CachedDecoder, "follow", noted_follow)
+    monkeypatch.setattr(Tokenizer, "decode_each", noted_decode)
+    generator.rewind()
+    answer = generator.generate(drawn(9, 1), max_new_tokens=6)
+    for _ in answer:
+        pass
+    assert len(answer.tokens) == 6, "none of them ends the answer"
+    words = ["words begin", "words end"]
+    assert events == [*words, "follow", *["words begin", "follow", "words end"] * 3, *words, *words]
+
+
+def test_an_answer_goes_on_where_its_last_token_was_rewound(generator: Generator):
+    """The row of a token that was submitted ahead counts for nothing then."""
+    ids = drawn(12, 7)
+    wanted = one_by_one(generator, ids, 12)
+    generator.rewind()
+    answer = generator.generate(ids, max_new_tokens=12)
+    for _ in range(4):
+        next(answer)
+    generator.rewind(len(generator.tokens) - 1)
+    generator._shared.decoder.run([5], generator._cache, len(generator.tokens), is_greedy=True)
+    for _ in answer:
+        pass
+    assert (answer.tokens, generator.tokens) == (wanted, (*ids, *wanted[:-1]))
+
+
 @pytest.mark.parametrize("rule", range(len(RULES)))
 def test_forks_take_turns_between_tokens(generator: Generator, rule: int):
     prompts, options = [drawn(12, 5), drawn(14, 6)], RULES[rule]
@@ -101,6 +142,6 @@ def test_what_was_computed_ahead_of_an_answer_that_ended_counts_for_nothing(gene
         next(answer)
     answer.close()
     kept = len(answer.tokens)
-    assert generator.tokens == (*ids, *wanted[: kept - 1])
+    assert generator.tokens == (*ids, *wanted[:kept])  # its run was submitted while its words were made
     result = generator.generate([*ids, *wanted[:kept]], max_new_tokens=12 - kept, stream=False)
     assert (result.tokens, result.statistics.reused_tokens) == (wanted[kept:], len(ids) + kept - 1)
