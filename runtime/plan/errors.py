@@ -91,10 +91,15 @@ class ShaderloomError(Exception):
         self.tensor = tensor
         self.hint = hint
 
+    @property
+    def advice(self) -> str:
+        """What to do: the hint, or else what helps with errors of this class."""
+        return self.hint or self.remedy
+
     def __str__(self) -> str:
         location = f" at {self.origin.described}" if self.origin else ""
         tensor = f", tensor '{self.tensor}'" if self.tensor else ""
-        hint = f" [{self.hint or self.remedy}]" if self.hint or self.remedy else ""
+        hint = f" [{self.advice}]" if self.advice else ""
         return printable(_cut(f"{self.kind}{_cut(location)}{_cut(tensor)}: {_cut(self.reason)}{hint}"))
 
 
@@ -303,7 +308,12 @@ class LimitError(ShaderloomError, onnxruntime.RuntimeException):
 class DeviceLimitError(LimitError):
     """A kernel, or a tensor that it binds, needs more than the device has: another provider may run the node."""
 
-    remedy = "use smaller inputs, or providers=['wgpu', 'cpu'], which leaves the node to the cpu"
+    remedy = "use smaller inputs, or a device that has more"
+
+    @property
+    def advice(self) -> str:
+        of_nodes = "use smaller inputs, or providers=['wgpu', 'cpu'], which leaves the node to the cpu"
+        return of_nodes if self.origin and not self.hint else super().advice
 
 
 #: Refusals of the compiler that leave a node to another provider, or to a later step of a program

@@ -100,7 +100,7 @@ def in_words_of_policy(text: str) -> str:
 
 def reword(error: ShaderloomError) -> None:
     """Put the hint of an error into the words of the policy."""
-    error.hint = in_words_of_policy(error.hint or error.remedy)
+    error.hint = in_words_of_policy(error.advice)
 
 
 def _meaning(name: str) -> str:

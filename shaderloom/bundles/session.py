@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..api.values import InputValue
 from ..execution.plan_bound import DEFAULT_PLANS
 from ..model.compiled import Progress
 from ..model.feeds import ShapeKey
@@ -20,8 +21,9 @@ from ..runtime.bundle.reader import Bundle
 from ..runtime.bundle.signing import Key
 from ..runtime.device.device import Device
 from ..runtime.device.opening import open_device
+from ..runtime.execution.ports import Feed
 from ..runtime.plan.caps import Caps
-from ..runtime.plan.errors import DeviceError, InputError, LimitError
+from ..runtime.plan.errors import DeviceError, InputError, LimitError, UnsupportedError
 from ..session.session import InferenceSession
 from .plans import BundlePlans, shape_key_of
 from .program_run import BundleProgram
@@ -94,6 +96,17 @@ class BundleSession(InferenceSession):
             )
         except BaseException:
             self.bundle.close()
+            raise
+
+    def calibrate(self, input_feed: Mapping[str, InputValue]) -> None:
+        """Raise :class:`InputError`: what a bundle stores as halves was decided where it was compiled."""
+        raise InputError("a bundle is calibrated where it is compiled", hint="compile it again with --f16 and --input")
+
+    def _feeds(self, input_feed: Mapping[str, InputValue]) -> dict[str, Feed]:
+        try:
+            return super()._feeds(input_feed)
+        except UnsupportedError as error:
+            error.hint = "leave it out: the bundle has no plan that takes it"
             raise
 
     @property

@@ -57,6 +57,7 @@ class Reloads:
             notify(
                 f"the shapes of the inputs change between more sizes than plans stay loaded ({self._plans} at most, "
                 f"beyond {LEAST_PLANS} in {PLAN_BYTES >> 20} MiB): {RELOADS} plans had to be loaded again; keep more "
-                'with plans=..., or declare a dimension, so that one plan serves them: dynamic={"name": (low, high)}',
+                "with plans=..., or declare a dimension, so that one plan serves them: "
+                'dynamic={"name": (low, high)} of a session, --dynamic where a bundle is compiled',
                 once="plans are loaded again",
             )

@@ -255,7 +255,7 @@ class InferenceSession(OrtSession):
             raise ClosedError("the session is closed")
         if run_options is not None and instance("run_options", run_options, RunOptions).terminate:
             raise RunError("the run options ask for termination", hint="set terminate to False, or pass others")
-        feeds = check_feeds(self._header, input_feed, host=self._cpu is not None)
+        feeds = self._feeds(input_feed)
         results = self._run_checked(feeds, targets)
         for name, array in arrays.items():
             results[name] = fill(name, array, results[name])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +17,7 @@ import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
-from shaderloom.bundles.session import BundlePlans
+from shaderloom.bundles.session import BundlePlans, BundleSession
 from shaderloom.model.feeds import shape_key
 from shaderloom.runtime.bundle.format import MANIFEST
 from shaderloom.runtime.bundle.reader import Bundle
@@ -173,6 +176,76 @@ def test_unknown_shapes_are_refused_with_those_that_there_are(device, tmp_path):
             session.run(None, feeds(6))
         agree(session.run(None, feeds(5)), expected(5))
         assert list(map(str, session.shape_keys)) == ["x=2x5x8, bias=8", "x=2x7x8, bias=8"]
+
+
+#: What only sessions of models have
+FOREIGN = inspect.signature(shaderloom.InferenceSession).parameters.keys() - (
+    inspect.signature(BundleSession).parameters.keys()
+)
+
+#: What goes wrong with a bundle of shapes, and of halves, of a text that nothing needs
+MISUSE: dict[str, Callable[[BundleSession], object]] = {
+    "other shapes": lambda session: session.run(None, feeds(6)),
+    "an input that no device holds": lambda session: session.run(None, {**feeds(5), "note": np.array("a", object)}),
+    "an input that there is not": lambda session: session.run(None, {**feeds(5), "z": np.zeros(1)}),
+    "an input of another type": lambda session: session.run(None, {**feeds(5), "x": np.zeros((2, 5, 8))}),
+    "an output that there is not": lambda session: session.run(["z"], feeds(5)),
+    "a place that there is not": lambda session: session.run(None, feeds(5), outputs={"y": "moon"}),
+    "calibration": lambda session: session.calibrate(feeds(5)),
+    "placement": lambda session: session.placement(),
+    "rows of other shapes": lambda session: session.batched().run(None, feeds(6)),
+    "plans of no shapes": lambda session: session.report({"x": (1,)}),
+    "another device": lambda session: session.recover("moon") or session.prepare({"x": (1,), "bias": (8,)}),
+}
+
+
+def require_own_words(error: shaderloom.ShaderloomError) -> None:
+    """Check that an error names no option which a bundle's session does not have."""
+    named = {name for name in FOREIGN if re.search(rf"\b{name}=", str(error))}
+    assert named == set(), str(error)
+    assert "SessionOptions" not in str(error) and "InferenceSession" not in str(error)
+    assert error.hint or error.remedy or isinstance(error, shaderloom.InputError)
+
+
+@pytest.mark.parametrize("name", MISUSE)
+def test_errors_are_in_words_of_bundles(device, tmp_path, name):
+    path = small_bundle(tmp_path / "b", 5)
+    change_manifest(
+        path,
+        inputs=[*json.loads((path / MANIFEST).read_bytes())["inputs"], {"name": "note", "dtype": None, "dims": []}],
+    )
+    seal(path)
+    with shaderloom.load_bundle(path, device=device) as session, pytest.raises(shaderloom.ShaderloomError) as caught:
+        MISUSE[name](session)
+    require_own_words(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"caps": Caps(device_memory=64)}, {"caps": Caps(tensor_elements=8)}, {"caps": Caps(wgsl_bytes=9)},
+                {"device": "moon"}, {"model": "moon"}, {"verify_key": b"moon"}],
+)  # fmt: skip
+def test_refusals_of_bundles_are_in_words_of_bundles(device, tmp_path, options):
+    path = small_bundle(tmp_path / "b", 5)
+    with (
+        pytest.raises(shaderloom.ShaderloomError) as caught,
+        shaderloom.load_bundle(path, **{"device": device, **options}) as session,
+    ):
+        session.run(None, feeds(5))
+    require_own_words(caught.value)
+
+
+def test_limits_of_the_device_are_in_words_of_bundles(device, tmp_path):
+    path = small_bundle(tmp_path / "b", 5)
+    (plan,) = path.glob(f"plan-{Bundle(path).manifest.plans[0].software}.json")
+    content = json.loads(plan.read_bytes())
+    plan.write_text(json.dumps({**content, "arenas": [1 << 50]}))
+    seal(path)
+    with (
+        shaderloom.load_bundle(path, device=device) as session,
+        pytest.raises(shaderloom.LimitError, match="a device that has more") as caught,
+    ):
+        session.run(None, feeds(5))
+    require_own_words(caught.value)
 
 
 def test_nothing_of_the_compiler_is_loaded(device, tmp_path):
