@@ -5,15 +5,15 @@ memory, and four times what a product reads.  A value like it is *narrow* if it 
 arithmetic as cheap as dequantisation, from constants that together are at least a quarter smaller.  Kernels load the
 constants and compute the value in registers.
 
-What narrow values are computed from are their *leaves*: constants of the model, what joins several of them, which is
-as narrow in memory as they are, and what costs more to compute.
+What narrow values are computed from are their *leaves*: constants of the model, what joins several of them or moves
+halves, which is as narrow in memory as they are, and what costs more to compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...runtime.plan.dtypes import FLOAT16
+from ...runtime.plan.dtypes import FLOAT16, DType
 from ..ir.graph import Graph, Node, Value
 from ..ops.registry import Registry, registry
 from ..symbolic import polynomial as ix
@@ -38,7 +38,7 @@ def narrow_values(
         for value in operators.of(node).data_inputs(node):
             if value in constant and value not in narrow:
                 inner, leaves = _parts(value, operators)
-                if inner and _is_smaller(leaves, value, converts_halves):
+                if inner and _is_smaller(leaves, value, operators, converts_halves):
                     narrow |= inner
     return narrow
 
@@ -62,7 +62,7 @@ def _parts(value: Value, operators: Registry) -> tuple[set[Value], set[Value]]:
         if current in inner or current in leaves:
             continue
         node = current.producer
-        if node is None or not is_cheap(node, operators) or _joins(node, operators):
+        if node is None or not is_cheap(node, operators) or _joins(node, operators) or _moves_halves(node, operators):
             leaves.add(current)
             continue
         inner.add(current)
@@ -78,24 +78,46 @@ def _joins(node: Node, operators: Registry) -> bool:
     return definition.is_view and len(definition.data_inputs(node)) > 1
 
 
-def _bits(value: Value) -> int:
-    size = ix.multiply(value.elements, value.dtype.bits)
+def _moves_halves(node: Node, operators: Registry) -> bool:
+    """Return whether the node moves halves and repeats none: they are stored once, in the order of the reader."""
+    source = _moved(node.output, operators)
+    return (
+        source.dtype.bits < node.output.dtype.bits
+        and ix.bounds(node.output.elements)[1] <= ix.bounds(source.elements)[0]
+    )
+
+
+def _moved(value: Value, operators: Registry) -> Value:
+    """Return the tensor of which ``value`` is a view, in whose type memory has the elements of both."""
+    while (node := value.producer) is not None and operators.of(node).is_view and not _joins(node, operators):
+        (value,) = operators.of(node).data_inputs(node)
+    return value
+
+
+def _bits(value: Value, dtype: DType) -> int:
+    """Return the bits of ``value`` with elements of type ``dtype``."""
+    size = ix.multiply(value.elements, dtype.bits)
     assert not isinstance(size, ix.Index)  # constants have no dynamic dimensions
     return size
 
 
-def _width(value: Value) -> int:
-    """Return the bits of an element; of packed words those of a code."""
+def _width(value: Value, operators: Registry) -> int:
+    """Return the bits of an element in memory; of packed words those of a code."""
     node = value.producer
-    return node.attributes.bits if node is not None and node.op == "PackCodes" else value.dtype.bits
+    if node is not None and node.op == "PackCodes":
+        bits: int = node.attributes.bits
+        return bits
+    return _moved(value, operators).dtype.bits
 
 
-def _is_smaller(leaves: Collection[Value], value: Value, converts_halves: bool) -> bool:
+def _is_smaller(leaves: Collection[Value], value: Value, operators: Registry, converts_halves: bool) -> bool:
     """Return whether a kernel that loads ``leaves`` reads less than one that loads ``value``.
 
     The largest leaf has the codes: its elements must be narrower.  Of leaves of one size that is the narrowest.
     """
-    largest = max(leaves, key=lambda leaf: (_bits(leaf), -_width(leaf)))
-    if largest.dtype is FLOAT16 and not converts_halves:
+    bits = {leaf: _bits(leaf, _moved(leaf, operators).dtype) for leaf in leaves}
+    largest = max(leaves, key=lambda leaf: (bits[leaf], -_width(leaf, operators)))
+    if _moved(largest, operators).dtype is FLOAT16 and not converts_halves:
         return False
-    return _width(largest) < value.dtype.bits and 4 * sum(map(_bits, leaves)) <= 3 * _bits(value)
+    is_narrower = _width(largest, operators) < value.dtype.bits
+    return is_narrower and 4 * sum(bits.values()) <= 3 * _bits(value, value.dtype)

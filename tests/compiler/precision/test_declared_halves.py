@@ -199,6 +199,56 @@ def test_weights_that_are_joined_stay_halves(device) -> None:
     assert joined.bytes == 3 * 256 * 256 * 2
 
 
+@pytest.mark.parametrize(("k", "n"), [(512, 256), (257, 301)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_weights_that_are_transposed_are_stored_so(device, k: int, n: int, scaled: bool) -> None:
+    """Gemm with transB multiplies by the copy that a float32 model has, of halves; a factor is applied in a load."""
+    generator = np.random.default_rng((k, scaled))
+    w, s = generator.standard_normal((n, k)).astype(np.float16), generator.uniform(0.5, 2, n).astype(np.float16)
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)]
+    if scaled:
+        nodes = [
+            helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+            helper.make_node("Mul", ["t", "s"], ["v"]),
+            helper.make_node("MatMul", ["x", "v"], ["y"]),
+        ]
+    x = generator.standard_normal((5, k)).astype(np.float16)
+    model = half_model(nodes, {"x": x.shape}, {"w": w, "s": s} if scaled else {"w": w})
+    expected = x.astype(np.float64) @ (w.astype(np.float64).T * (s if scaled else 1.0))
+    assert_rounded_once(run(device, model, {"x": x}), expected, roundings=2)
+    plan = compile_for(model, {"x": x})
+    assert all("Transpose" not in call.label for call in plan.calls)
+
+
+def test_float32_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:
+    """A file of halves with float32 inputs and outputs stores a result that it casts for both once."""
+    types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("float16", "float32")}
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=types["float16"]),
+        helper.make_node("Softmax", ["a"], ["b"]),
+        helper.make_node("Cast", ["b"], ["y"], to=types["float32"]),
+        helper.make_node("MatMul", ["b", "w"], ["c"]),
+        helper.make_node("Cast", ["c"], ["z"], to=types["float32"]),
+    ]
+    generator = np.random.default_rng(4)
+    x, w = generator.standard_normal((7, 33)).astype(np.float32), generator.standard_normal((33, 5))
+    graph = helper.make_graph(
+        nodes,
+        "halves between floats",
+        [helper.make_tensor_value_info("x", types["float32"], x.shape)],
+        [helper.make_tensor_value_info(name, types["float32"], None) for name in "yz"],
+        [numpy_helper.from_array(w.astype(np.float16), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with InferenceSession(model, device=device, cache=False) as session:
+        y, z = session.run(None, {"x": x})
+    exponents = np.exp(x.astype(np.float16).astype(np.float64))
+    expected = exponents / exponents.sum(1, keepdims=True)
+    assert_rounded_once(y.astype(np.float64), expected)
+    assert_rounded_once(z.astype(np.float64), expected @ w.astype(np.float16).astype(np.float64), roundings=2)
+    assert len(compile_for(model, {"x": x}).calls) == 2
+
+
 def test_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:
     """An output and the value that other nodes read are one tensor, of the type that the file declares."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])]
