@@ -123,8 +123,10 @@ def declare_storage(graph: Graph) -> int:
         value.dtype = value.storage
     for position, value in enumerate(graph.outputs):
         if value.storage is not None and graph.output_types[position] is FLOAT32:
-            origins = value.producer.origins if value.producer else ()
-            graph.outputs[position] = GraphBuilder(graph, origins).op("Cast", value, to=FLOAT32.onnx)
+            if value.producer is None:
+                graph.outputs[position] = GraphBuilder(graph, ()).op("Cast", value, to=FLOAT32.onnx)
+            else:
+                value.storage = None  # memory has it once, as the output
             continue
         operand = _stored_operand(value)
         if operand is not None and operand not in graph.outputs:
