@@ -1,39 +1,34 @@
 """A scan of tensors on the device for elements that are not finite, submitted behind the run that wrote them.
 
 A run is *suspicious* if an output is not finite in a way that is not allowed, and every input is a number or minus
-infinity, as in masks.  A small kernel looks at each tensor, inputs only where an output calls for it, and another one
-adds the run to a tally on the device.  The tally is read without waiting, at most every :data:`INTERVAL` seconds.
+infinity, as in masks.  Small kernels look at the tensors, at inputs only where an output calls for it, and the last one
+adds the run to a tally on the device (:mod:`.scan_kernels`).  As each waits for the one before, a run has few: one
+where its outputs are small.  The tally is read without waiting, at most every :data:`INTERVAL` seconds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from ..device import native
-from ..device.device import Device, PipelineHolder
+from ..device.device import Device
 from ..memory.buffers import COPY_DST, MAP_READ, STORAGE, TENSOR, as_bytes, mapped, read_range, write
 from ..memory.storage import pinned
 from ..memory.tensor import Tensor
 from ..plan.caps import Caps
-from ..plan.plan import Binding, Kernel, KernelCall
+from ..plan.plan import Kernel, KernelCall
 from ..plan.record import record
 from .dispatch import BufferCopy, Dispatch
 from .recording import Recording, Replay
+from .scan_kernels import OTHER_BUFFERS, PART_BYTES, SCAN_THREADS, judge_kernel, scan_kernel
 
-#: Numbers in a ``Part`` of the kernel
-_NUMBERS = 11
-#: What an element may be, as bits of a kind
-INFINITE, MINUS_INFINITE, NOT_A_NUMBER = 1, 2, 4
-ANY_KIND = INFINITE | MINUS_INFINITE | NOT_A_NUMBER
-#: Kinds of elements that an ordinary input does not have
-EXTRAORDINARY = INFINITE | NOT_A_NUMBER
 #: Bits of the exponents of the elements in a word: of the lower half and of the upper one, or of the whole
 _EXPONENTS = {
     "float16": (0x7C00, 0x7C000000),
@@ -44,99 +39,10 @@ _EXPONENTS = {
 INTERVAL = 0.05
 #: Combinations of tensors whose bind groups are kept
 _MOST_PREPARED = 16
-_THREADS, _QUADS_PER_THREAD, _GROUPS = 64, 8, 1024
-
-_SCAN = f"""
-struct Part {{
-    first: u32, words: u32, last: u32, slot: u32, allowed: u32, low: u32, high: u32, is_input: u32,
-    quad: u32, quads: u32, is_wide: u32
-}}
-@group(0) @binding(0) var<storage, read> x: array<u32>;
-@group(0) @binding(1) var<storage, read> quads: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> part: Part;
-@group(0) @binding(3) var<storage, read_write> flags: array<atomic<u32>>;
-fn kind(bits: u32, exponent: u32, sign: u32) -> u32 {{
-    if (bits & exponent) != exponent {{ return 0u; }}
-    if (bits & ~(exponent | sign)) != 0u {{ return {NOT_A_NUMBER}u; }}
-    return select({INFINITE}u, {MINUS_INFINITE}u, (bits & sign) != 0u);
-}}
-fn kinds(word: u32, low: u32, high: u32, is_wide: bool) -> u32 {{
-    if is_wide {{ return kind(word, high, 0x80000000u); }}
-    return kind(word & 0xffff0000u, high, 0x80000000u) | kind(word & 0xffffu, low, 0x8000u);
-}}
-@compute @workgroup_size({_THREADS}) fn main(
-    @builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>
-) {{
-    let is_input = part.is_input != 0u;
-    if is_input && atomicLoad(&flags[0]) == 0u {{ return; }}
-    let low = part.low;
-    let high = part.high;
-    let is_wide = part.is_wide != 0u;
-    let end = part.quad + part.quads;
-    let stride = groups.x * {_THREADS}u;
-    // an exponent of ones carries into the place of the sign
-    let exponents = vec4(low | high);
-    let carry = vec4(exponents & ~(exponents << vec4(1u)));
-    var carried = vec4(0u);
-    for (var i = part.quad + id.x; i < end; i += stride) {{ carried |= (quads[i] & exponents) + carry; }}
-    var seen = 0u;
-    if any((carried & ~exponents & (exponents << vec4(1u))) != vec4(0u)) {{
-        for (var i = part.quad + id.x; i < end; i += stride) {{
-            let quad = quads[i];
-            seen |= kinds(quad.x, low, high, is_wide) | kinds(quad.y, low, high, is_wide);
-            seen |= kinds(quad.z, low, high, is_wide) | kinds(quad.w, low, high, is_wide);
-        }}
-    }}
-    // the words before and behind the quads
-    let before = select(part.words, 4u * part.quad - part.first, part.quads != 0u);
-    let position = select(id.x + 4u * part.quads, id.x, id.x < before);
-    if position < part.words && id.x < 8u {{
-        let word = x[part.first + position];
-        seen |= kinds(select(word, word & part.last, position + 1u == part.words), low, high, is_wide);
-    }}
-    if seen != 0u {{
-        atomicOr(&flags[1u + part.slot], seen);
-        if !is_input && (seen & ~part.allowed) != 0u {{ atomicOr(&flags[0], 1u); }}
-    }}
-}}
-"""
-
-_TALLY = f"""
-@group(0) @binding(0) var<storage, read_write> flags: array<u32>;
-@group(0) @binding(1) var<storage, read_write> tally: array<u32>;
-@compute @workgroup_size(1) fn main() {{
-    let outputs = arrayLength(&tally) - 3u;
-    var ordinary = true;
-    for (var i = 1u + outputs; i < arrayLength(&flags); i++) {{
-        ordinary = ordinary && (flags[i] & {EXTRAORDINARY}u) == 0u;
-    }}
-    tally[0] += 1u;
-    if flags[0] != 0u && ordinary {{
-        if tally[1] == 0u {{ tally[2] = tally[0]; }}
-        tally[1] += 1u;
-        for (var i = 0u; i < outputs; i++) {{ tally[3u + i] |= flags[1u + i]; }}
-    }}
-    for (var i = 0u; i < arrayLength(&flags); i++) {{ flags[i] = 0u; }}
-}}
-"""
-
-
-def _kernel(name: str, wgsl: str, threads: int, *bindings: Binding) -> Kernel:
-    return Kernel(hashlib.sha256(wgsl.encode()).hexdigest(), name, wgsl, (threads, 1, 1), bindings)
-
-
-_SCAN_KERNEL = _kernel(
-    "finite scan",
-    _SCAN,
-    _THREADS,
-    Binding("x", "read", "u32"),
-    Binding("quads", "read", "vec4<u32>"),
-    Binding("part", "read", "Part"),
-    Binding("flags", "read_write", "atomic<u32>"),
-)
-_TALLY_KERNEL = _kernel(
-    "finite tally", _TALLY, 1, Binding("flags", "read_write", "u32"), Binding("tally", "read_write", "u32")
-)
+#: Words of a tensor for a thread of a scan, and the most workgroups of a tensor
+_WORDS_PER_THREAD, _GROUPS = 32, 1024
+#: Words of outputs, and of an input, that a judge may look at, and the most tensors of a kernel
+_JUDGED_OUTPUTS, _JUDGED_INPUT, _TENSORS = 1 << 14, 1 << 22, 16
 
 
 @record
@@ -163,7 +69,7 @@ class _Part:
 
     range: tuple[Any, int, int]
     numbers: tuple[int, ...]
-    groups: int
+    words: int
 
 
 def can_scan(value: Any) -> bool:
@@ -187,10 +93,7 @@ class FiniteScan:
         self._flags = device.create_buffer(4 * self._size, STORAGE | COPY_DST, "flags of scans")
         self._tally = device.create_buffer(self._tally_bytes, TENSOR, "tally of scans")
         self._staging = device.create_buffer(self._tally_bytes, MAP_READ | COPY_DST, "tally of scans")
-        self._scan, self._count = (
-            device.pipeline(kernel, checked=device.keeps_checks, max_wgsl_bytes=Caps().wgsl_bytes)
-            for kernel in (_SCAN_KERNEL, _TALLY_KERNEL)
-        )
+        self._most = min(device.profile.limit("max-storage-buffers-per-shader-stage") - OTHER_BUFFERS, _TENSORS)
         self._replay = Replay(device, use_native=native.AVAILABLE)
         self._prepared: OrderedDict[tuple[Any, ...], tuple[list[Dispatch], list[Any]]] = OrderedDict()
         self._reading: native.MapRequest | None = None
@@ -282,32 +185,52 @@ class FiniteScan:
         if prepared is not None:
             self._prepared.move_to_end(key)
             return prepared[0]
-        stride = max(self._device.profile.storage_alignment, 64)  # powers of two
-        parts = [part for each in scanned for part in self._parts(each)]
-        table = np.zeros((len(parts), stride // 4), np.uint32)
-        table[:, :_NUMBERS] = [part.numbers for part in parts]
+        waves = self._waves(
+            [part for each in outputs for part in self._parts(each)],
+            [part for each in inputs for part in self._parts(each)],
+        )
+        alignment = self._device.profile.storage_alignment
+        stride = -(-self._most * PART_BYTES // alignment) * alignment
+        table = np.zeros((len(waves), stride // 4), np.uint32)
+        for row, wave in enumerate(waves):
+            numbers = [number for part in wave for number in part.numbers]
+            table[row, : len(numbers)] = numbers
         buffer = self._device.create_buffer(table.nbytes, STORAGE | COPY_DST, "parts of a scan")
         write(self._device, buffer, 0, as_bytes(table))
-        flags = (self._flags, 0, 4 * self._size)
-        dispatches = [
-            self._dispatch(
-                self._scan,
-                (
-                    part.range,
-                    part.range if part.range[2] >= 16 else (buffer, 0, 16),
-                    (buffer, index * stride, 4 * _NUMBERS),
-                    flags,
-                ),
-                part.groups,
-            )
-            for index, part in enumerate(parts)
-        ]
-        dispatches.append(self._dispatch(self._count, (flags, (self._tally, 0, self._tally_bytes)), 1))
+        flags, tally = (self._flags, 0, 4 * self._size), (self._tally, 0, self._tally_bytes)
+        dispatches = []
+        for row, wave in enumerate(waves):
+            judges = row == len(waves) - 1
+            words = max((part.words for part in wave), default=0)
+            groups = min(-(-words // (SCAN_THREADS * _WORDS_PER_THREAD)), _GROUPS)
+            kernel = (judge_kernel if judges else scan_kernel)(len(wave))
+            grid = (1, 1, 1) if judges else (groups, len(wave), 1)
+            ranges = [part.range for part in wave]
+            ranges += [(buffer, row * stride, max(len(wave), 1) * PART_BYTES), flags, *([tally] if judges else [])]
+            dispatches.append(self._dispatch(kernel, ranges, grid))
         watched = [weakref.ref(storage.gpu, lambda _: self._prepared.pop(key, None)) for storage in storages]
         self._prepared[key] = dispatches, watched
         if len(self._prepared) > _MOST_PREPARED:
             self._prepared.popitem(last=False)
         return dispatches
+
+    def _waves(self, outputs: list[_Part], inputs: list[_Part]) -> list[list[_Part]]:
+        """Divide parts among kernels of few tensors: outputs, inputs that wait for these, and what the judge looks at.
+
+        Large inputs wait for all outputs, of which the judge has none then.
+        """
+        judged: list[_Part] = []
+        if len(inputs) <= self._most and all(part.words <= _JUDGED_INPUT for part in inputs):
+            outputs = sorted(outputs, key=lambda part: part.words)
+            small = sum(words <= _JUDGED_OUTPUTS for words in accumulate(part.words for part in outputs))
+            small = min(small, self._most - len(inputs))
+            judged, outputs, inputs = [*inputs, *outputs[:small]], outputs[small:], []
+        runs = [
+            parts[first : first + self._most]
+            for parts in (outputs, inputs)
+            for first in range(0, len(parts), self._most)
+        ]
+        return [*runs, judged]
 
     def _parts(self, scanned: ScannedTensor) -> Iterator[_Part]:
         """Yield the words of a tensor in ranges that the device can bind."""
@@ -321,8 +244,6 @@ class FiniteScan:
             start = begin // profile.storage_alignment * profile.storage_alignment
             stop = min(end, start + profile.limit("max-storage-buffer-binding-size") // 4 * 4)
             first, words = (begin - start) // 4, (stop - begin) // 4
-            quad = -(-first // 4)
-            quads = max((first + words - 1) // 4 - quad, 0)  # the last word may have a half too many
             mask = last if stop == end else 0xFFFFFFFF
             is_input = int(scanned.slot >= self._outputs)
             numbers = (
@@ -334,16 +255,14 @@ class FiniteScan:
                 low,
                 high,
                 is_input,
-                quad,
-                quads,
                 dtype.bits == 32,
             )
-            groups = min(-(-quads // (_THREADS * _QUADS_PER_THREAD)) or 1, _GROUPS)
-            yield _Part((storage.gpu, start, stop - start), numbers, groups)
+            yield _Part((storage.gpu, start, stop - start), numbers, words)
             begin = stop
 
-    def _dispatch(self, holder: PipelineHolder, ranges: Sequence[tuple[Any, int, int]], groups: int) -> Dispatch:
-        with self._device.guarded("binding the tensors of a scan"):
-            group = self._device.bind_group(holder.pipeline.layout, ranges)
-        call = KernelCall("", (), (groups, 1, 1), (), "finite scan")
-        return Dispatch(call, holder, group, (groups, 1, 1))
+    def _dispatch(self, kernel: Kernel, ranges: Sequence[tuple[Any, int, int]], grid: tuple[int, int, int]) -> Dispatch:
+        device = self._device
+        holder = device.pipeline(kernel, checked=device.keeps_checks, max_wgsl_bytes=Caps().wgsl_bytes)
+        with device.guarded("binding the tensors of a scan"):
+            group = device.bind_group(holder.pipeline.layout, ranges)
+        return Dispatch(KernelCall("", (), grid, (), kernel.template), holder, group, grid)

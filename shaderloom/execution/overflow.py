@@ -23,15 +23,8 @@ from ..model.header import ModelHeader
 from ..notices import notify
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.dispatch import Dispatch
-from ..runtime.execution.finite_scan import (
-    ANY_KIND,
-    INTERVAL,
-    NOT_A_NUMBER,
-    FiniteScan,
-    ScannedTensor,
-    Suspicion,
-    can_scan,
-)
+from ..runtime.execution.finite_scan import INTERVAL, FiniteScan, ScannedTensor, Suspicion, can_scan
+from ..runtime.execution.scan_kernels import ANY_KIND, NOT_A_NUMBER
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
 from .resources import DeviceResources

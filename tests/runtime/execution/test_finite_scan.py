@@ -1,4 +1,7 @@
-"""Elements that are not finite in tensors on the device: which, where, and in which run."""
+"""Elements that are not finite in tensors on the device: which, where, and in which run.
+
+Covers: runtime/execution/scan_kernels.py.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,8 @@ import pytest
 from shaderloom import Tensor
 from shaderloom.runtime.device import native
 from shaderloom.runtime.execution import finite_scan
-from shaderloom.runtime.execution.finite_scan import (
-    INFINITE,
-    MINUS_INFINITE,
-    NOT_A_NUMBER,
-    FiniteScan,
-    ScannedTensor,
-    can_scan,
-)
+from shaderloom.runtime.execution.finite_scan import FiniteScan, ScannedTensor, can_scan
+from shaderloom.runtime.execution.scan_kernels import INFINITE, MINUS_INFINITE, NOT_A_NUMBER
 
 from ...support.patience import PATIENCE
 
@@ -64,7 +61,11 @@ def test_views_of_a_larger_buffer(each_device, scan) -> None:
         assert scan.look() is None
 
 
-def test_inputs_and_what_is_allowed(device) -> None:
+@pytest.mark.parametrize(("outputs", "inputs"), [(1 << 14, 1 << 22), (1, 1 << 22), (1 << 14, 0), (0, 0)])
+def test_inputs_and_what_is_allowed(device, monkeypatch, outputs: int, inputs: int) -> None:
+    """The same whether the last kernel looks at the outputs, or at the inputs, or others do."""
+    monkeypatch.setattr(finite_scan, "_JUDGED_OUTPUTS", outputs)
+    monkeypatch.setattr(finite_scan, "_JUDGED_INPUT", inputs)
     scan = FiniteScan(device, (2, 1))
     bad = Tensor.from_numpy(np.array([1, np.nan], np.float16), device)
     masked = Tensor.from_numpy(np.array([1, -np.inf], np.float32), device)
@@ -76,6 +77,33 @@ def test_inputs_and_what_is_allowed(device) -> None:
     found = scan.look()
     assert (found.runs, found.first, found.kinds) == (2, 3, (NOT_A_NUMBER, MINUS_INFINITE))
     assert scan.look() is None and not scan.is_pending
+
+
+@pytest.mark.parametrize("number", [0, 6, 18])
+def test_many_tensors(device, number: int) -> None:
+    """More than a kernel binds: large outputs, small ones, and inputs."""
+    scan = FiniteScan(device, (19, 19))
+    arrays = [np.zeros(40_001 if index % 3 else 3, np.float16) for index in range(19)]
+    arrays[number][-1] = np.inf
+    tensors = [Tensor.from_numpy(array, device) for array in arrays]
+    inputs = [ScannedTensor(19 + index, Tensor.from_numpy(np.zeros(5, np.float32), device)) for index in range(19)]
+    scan.submit([ScannedTensor(slot, tensor) for slot, tensor in enumerate(tensors)], inputs)
+    expected = tuple(INFINITE if slot == number else 0 for slot in range(19))
+    assert scan.look().kinds == expected
+    inputs[number].tensor.update(np.full(5, np.nan, np.float32))
+    scan.submit([ScannedTensor(slot, tensor) for slot, tensor in enumerate(tensors)], inputs)
+    assert scan.look() is None
+
+
+def test_few_kernels_behind_a_run(device) -> None:
+    """Each waits for the one before: outputs of a classifier take one, and larger ones another for all of them."""
+    scan = FiniteScan(device, (2, 2))
+    small, large = (Tensor.empty((size,), np.float32, device) for size in (1000, 150_000))
+    inputs = [ScannedTensor(2, large), ScannedTensor(3, small)]
+    assert len(scan.dispatches([ScannedTensor(0, small)], inputs)) == 1
+    assert len(scan.dispatches([ScannedTensor(0, large), ScannedTensor(1, large)], inputs)) == 2
+    huge = Tensor.empty(((1 << 22) + 1,), np.float32, device)
+    assert len(scan.dispatches([ScannedTensor(0, small)], [ScannedTensor(2, huge)])) == 3
 
 
 def test_a_tensor_beyond_one_binding(device, monkeypatch) -> None:
