@@ -108,7 +108,8 @@ def _many_inputs(part: dict[str, Any]) -> str:
     ]
     text = (
         "## Many inputs\n\n"
-        "Items a second, numpy in and out: a loop of `session.run`; requests of `session.batched()` from one thread\n"
+        "Items a second, numpy in and out: a loop of `session.run`, and of 16 threads that call it;\n"
+        "requests of `session.batched()` from one thread\n"
         "with 128 futures, and `run` from one thread and from 16; a pool of one process that joins nothing or up to\n"
         "32 items, and `shaderloom map` from Parquet to npz through that pool.\n"
         "*Ratio*: to the loop, the median of rounds in turns; *difference*: the largest from the results of the loop;\n"

@@ -165,8 +165,12 @@ class AnySize(BatchSizes):
         self._on_host = on_host
 
     def cover(self, rows: int) -> Sequence[int]:
-        """Return ``rows``, and before that 1 if it is to be measured."""
-        is_needed = self._on_host and rows > 1 and len(self._samples[1]) < _TRUSTED
+        """Return ``rows``, and before that 1 if it is to be measured, at first or again."""
+        if not self._on_host or rows == 1:
+            return [rows]
+        with self._lock:
+            self._choices += 1
+            is_needed = len(self._samples[1]) < _SAMPLES or self._choices % _REFRESH == 0
         return [1, rows - 1] if is_needed else [rows]
 
     def _needed(self, rows: int) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 from ..api.arguments import count, is_number
 from ..api.async_run import AsyncRun
 from ..runtime.plan.errors import InputError, ShaderloomError
-from .requests import RequestQueue, settle
+from .requests import RequestQueue
 from .row_runner import BatchStats, RowRunner
 from .session_rows import SessionRows
 
@@ -40,7 +40,9 @@ class BatchedSession:
         self._runner = RowRunner(session, rows)
         self._queue = RequestQueue(rows, max_wait_ms / 1e3, limit, session.slots)
         threads = [
-            threading.Thread(target=_serve, args=(self._queue, self._runner), name="shaderloom-batch", daemon=True)
+            threading.Thread(
+                target=self._queue.serve, args=(self._runner.outcomes,), name="shaderloom-batch", daemon=True
+            )
             for _ in range(session.in_flight)
         ]
         for thread in threads:
@@ -114,16 +116,6 @@ class BatchedSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _serve(queue: RequestQueue, runner: RowRunner) -> None:
-    while batch := queue.take():
-        asked = [each for each in batch if each.future.set_running_or_notify_cancel()]
-        outcomes = runner.outcomes([each.request for each in asked])
-        queue.end(len(batch))
-        for each, outcome in zip(asked, outcomes, strict=True):
-            settle(each.future, outcome)
-        del batch, asked, outcomes  # or arrays of the last requests stay while none come
 
 
 def _close(queue: RequestQueue, threads: Sequence[threading.Thread]) -> None:

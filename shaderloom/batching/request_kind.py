@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import functools
-import queue
-import statistics
-import threading
-import time
-from collections.abc import Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 
 from .batch_sizes import BatchSizes
 
 #: So many requests run alone before it is measured again whether joining pays
 _REFRESH = 10_000
-#: Requests that are handed to a thread and back to measure what that takes
-_HANDOVERS = 50
 
 
 class RequestKind:
     """The names of outputs, the axes of rows of inputs and of these, and the measured sizes of batches.
 
-    Joined requests go to another thread and back, which costs more than a run of few and tiny kernels.  So batches are
-    compared with runs of single requests: where as many callers as there are would not gain what that takes, requests
-    run at once in the threads of their callers.
+    Joined requests go to another thread and back, which costs more than a run of few and tiny kernels: ``handover``
+    seconds.  Where a single run takes no longer, or as many callers as there are would not gain that by batches,
+    requests run at once in the threads of their callers.
     """
 
     def __init__(
-        self, names: tuple[str, ...], inputs: Mapping[str, int], outputs: Mapping[str, int], sizes: BatchSizes
+        self,
+        names: tuple[str, ...],
+        inputs: Mapping[str, int],
+        outputs: Mapping[str, int],
+        sizes: BatchSizes,
+        handover: Callable[[], float],
     ) -> None:
         self.names, self.inputs, self.sizes = names, inputs, sizes
         self.axes = tuple(outputs[name] for name in names)
+        self._handover = handover
+        self._short_up_to = 0  #: rows of a run that takes no longer than handing it over
         self._alone_up_to = 0.0  #: callers at a time for which joining does not pay
         self._alone = 0
 
@@ -38,11 +37,11 @@ class RequestKind:
         """Return whether a request of ``rows`` rows waits for others if so many are expected at a time."""
         if concurrency <= 1 or rows >= self.sizes.most:
             return False
-        if min(concurrency, self.sizes.most) > self._alone_up_to:
+        if min(concurrency, self.sizes.most) > self._alone_up_to and not self._is_short(rows):
             return True
         self._alone += 1
         if self._alone % _REFRESH == 0:
-            self._alone_up_to = 0.0
+            self._alone_up_to, self._short_up_to = 0.0, 0
             self.sizes.forget()
         return False
 
@@ -51,28 +50,14 @@ class RequestKind:
         alone, joined = self.sizes.estimate(rows // requests), self.sizes.estimate(rows)
         if alone is None or joined is None:
             return
-        pays = alone - joined / requests > handover_seconds()
+        pays = alone - joined / requests > self._handover()
         self._alone_up_to = 0.0 if pays else max(self._alone_up_to, 2.0 * requests)
 
-
-@functools.cache
-def handover_seconds() -> float:
-    """Return the seconds that a request takes to another thread and back, the median of some."""
-    requests: queue.SimpleQueue[Future[None] | None] = queue.SimpleQueue()
-
-    def answer() -> None:
-        while (future := requests.get()) is not None:
-            future.set_result(None)
-
-    thread = threading.Thread(target=answer, name="shaderloom-handover", daemon=True)
-    thread.start()
-    times = []
-    for _ in range(_HANDOVERS):
-        begun = time.perf_counter()
-        future: Future[None] = Future()
-        requests.put(future)
-        future.result()
-        times.append(time.perf_counter() - begun)
-    requests.put(None)
-    thread.join()
-    return statistics.median(times)
+    def _is_short(self, rows: int) -> bool:
+        """Return whether a run of ``rows`` rows takes no longer than handing it over."""
+        if rows > self._short_up_to:
+            alone = self.sizes.estimate(rows)
+            if alone is None or alone > self._handover():
+                return False
+            self._short_up_to = rows
+        return True

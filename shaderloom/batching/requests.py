@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -121,6 +121,16 @@ class RequestQueue:
                     return []
                 oldest = min((line.deadline for line in self._lines.values()), default=math.inf)
                 self._changed.wait(max(oldest - time.monotonic(), 0) if self._slots and self._count else None)
+
+    def serve(self, outcomes: Callable[[Sequence[Request]], Sequence[Any]]) -> None:
+        """Settle requests with the outputs, or the error, of each, until the queue is closed and empty."""
+        while batch := self.take():
+            asked = [each for each in batch if each.future.set_running_or_notify_cancel()]
+            settled = outcomes([each.request for each in asked])
+            self.end(len(batch))
+            for each, outcome in zip(asked, settled, strict=True):
+                settle(each.future, outcome)
+            del batch, asked, settled  # or arrays of the last requests stay while none come
 
     def begin(self) -> bool:
         """Begin the run of a request that does not wait, until :meth:`end`; return False if no slot is free.

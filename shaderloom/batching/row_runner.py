@@ -16,6 +16,7 @@ from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 from .claimed_rows import ClaimedRows
+from .handover import handover_seconds
 from .joined import JoinedOutputs, joined, rows_between
 from .model_rows import ModelRows, Shapes
 from .request_kind import RequestKind
@@ -61,7 +62,7 @@ class RowRunner:
     def __init__(self, session: SessionRows, most: int) -> None:
         self._session, self._most = session, most
         self._header = session.header
-        self._names = [port.name for port in self._header.outputs]
+        self._names = tuple(port.name for port in self._header.outputs)
         self._rows = rows = session.rows(most)
         shapes = _declared_rows(self._header, rows.inputs)
         if shapes is not None:
@@ -78,7 +79,7 @@ class RowRunner:
 
         Raises :class:`InputError`, and the refusals of the proof.
         """
-        names = tuple(entries(output_names or self._names, "output_names is a list of names"))
+        names = tuple(entries(output_names, "output_names is a list of names")) if output_names else self._names
         signature = _signature(input_feed, names)
         form = self._forms.get(signature) if signature else None
         feeds: Any = input_feed
@@ -142,7 +143,7 @@ class RowRunner:
         with self._lock:
             kind = self._kinds.get(key)
             if kind is None:
-                kind = RequestKind(names, ports.inputs, ports.outputs, self._new_sizes(shapes))
+                kind = RequestKind(names, ports.inputs, ports.outputs, self._new_sizes(shapes), handover_seconds)
                 _store(self._kinds, key, kind, _KINDS)
         return feeds, _Form(kind, rows, tuple(sorted(name for name in feeds if name not in axes)))
 

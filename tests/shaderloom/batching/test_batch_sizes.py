@@ -99,7 +99,7 @@ def test_batches_are_estimated_by_several_times():
 def test_one_plan_for_all_sizes_pads_nothing():
     assert AnySize(16).cover(13) == [13]
     sizes = AnySize(16, on_host=True)
-    for _ in range(4):  # single rows are measured first
+    for _ in range(9):  # single rows are measured first
         assert sizes.cover(13) == [1, 12]
         sizes.note(1, 1.0)
     assert sizes.cover(13) == [13]
@@ -113,3 +113,14 @@ def test_a_run_that_waits_for_another_takes_what_follows_it():
     assert times.of(20.0, 21.0) == 1.0
     assert times.of(18.0, 20.5) == 0.0
     assert times.of(22.0, 23.0) == 1.0
+
+
+def test_single_rows_of_the_host_are_measured_again():
+    """As threads that take turns make a time too long, some count at first, and one now and then."""
+    sizes = AnySize(8, on_host=True)
+    for _ in range(9):
+        assert sizes.cover(5) == [1, 4]
+        sizes.note(1, 1.0)
+    covers = [sizes.cover(5) for _ in range(128)]
+    assert covers.count([1, 4]) == 2 and covers.count([5]) == 126
+    assert sizes.cover(1) == [1]

@@ -1,4 +1,7 @@
-"""Whether joining pays is measured."""
+"""Whether joining pays is measured.
+
+Covers: shaderloom/batching/request_kind, shaderloom/batching/handover.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import pytest
 
 from shaderloom.batching import request_kind
 from shaderloom.batching.batch_sizes import AnySize
-from shaderloom.batching.request_kind import RequestKind, handover_seconds
+from shaderloom.batching.handover import handover_seconds
+from shaderloom.batching.request_kind import RequestKind
 
 
 @pytest.fixture
-def kind(monkeypatch) -> RequestKind:
+def kind() -> RequestKind:
     """A kind of requests whose hand-over takes 0.1 s."""
-    monkeypatch.setattr(request_kind, "handover_seconds", lambda: 0.1)
-    return RequestKind(("y",), {"x": 0}, {"y": 0}, AnySize(16))
+    return RequestKind(("y",), {"x": 0}, {"y": 0}, AnySize(16), lambda: 0.1)
 
 
 def measure(kind: RequestKind, seconds: dict[int, float]) -> None:
@@ -48,11 +51,22 @@ def test_rows_of_a_request_run_together_anyway(kind):
 
 
 def test_nothing_is_judged_by_few_times(kind):
-    measure(kind, {1: 0.1})
+    measure(kind, {1: 0.15})
     for _ in range(3):
         kind.judge(8, 8)
         assert kind.joins(1, 8)
         kind.sizes.note(8, 0.8)
+
+
+def test_runs_that_are_shorter_than_handing_over_are_never_joined(kind):
+    """Which single runs tell, without any batch; longer ones of several rows are judged by batches."""
+    for _ in range(3):
+        assert kind.joins(1, 8)
+        kind.sizes.note(1, 0.1)
+    kind.sizes.note(1, 0.1)
+    assert not kind.joins(1, 8) and not kind.joins(1, math.inf)
+    measure(kind, {4: 0.3})
+    assert kind.joins(4, 2)
 
 
 def test_more_callers_may_gain(kind):
@@ -66,7 +80,7 @@ def test_more_callers_may_gain(kind):
 
 def test_a_refusal_is_tried_again(kind, monkeypatch):
     monkeypatch.setattr(request_kind, "_REFRESH", 100)
-    measure(kind, {1: 0.1, 16: 0.9})
+    measure(kind, {1: 0.15, 16: 0.9})
     kind.judge(16, 16)
     answers = [kind.joins(1, 16) for _ in range(101)]
     assert answers == [False] * 100 + [True]

@@ -17,7 +17,7 @@ from shaderloom.runtime.plan.errors import ClosedError, LimitError
 from ...support.patience import PATIENCE
 
 LONG = 3600.0  #: seconds that no test waits
-KIND = RequestKind(("y",), {"x": 0}, {"y": 0}, AnySize(4))
+KIND = RequestKind(("y",), {"x": 0}, {"y": 0}, AnySize(4), lambda: 0.0)
 
 
 def request(key: str = "a", rows: int = 1) -> Request:
