@@ -247,9 +247,9 @@ DECIDING = {
         {"dynamic": {"n": (1, 40)}, "ranges": dict.fromkeys("abcd", (0, 300))},
     ),
     "as many integers as a step reads": Deciding(
-        """g (float[256] x, int64[128] split) => (float[a] p0, float[b] p77, float[c] p127) { PARTS = Split(x, split) }
-        """.replace("PARTS", ", ".join(f"p{part}" for part in range(128))),
-        [{"x": floats(256), "split": ints(*sizes)} for sizes in ([2] * 128, [0] * 77 + [100, 50] + [0] * 48 + [106])],
+        """g (float[512] x, int64[256] split) => (float[a] p0, float[b] p77, float[c] p255) { PARTS = Split(x, split) }
+        """.replace("PARTS", ", ".join(f"p{part}" for part in range(256))),
+        [{"x": floats(512), "split": ints(*sizes)} for sizes in ([2] * 256, [0] * 77 + [300, 50] + [0] * 176 + [162])],
     ),
     "windows of what runs decide": Deciding(
         """g (float[1, 18, c] columns, int64[2] image, float[20] x, float low, float[1, 1, 5] w)

@@ -6,7 +6,7 @@ export const SCHEMA = {
   "bytes": { "manifest": 268435456, "plan": 268435456, "shader": 1048576 },
   "depth": 100,
   "steps": 4096,
-  "reads": 128,
+  "reads": 256,
   "size": { "nodes": 1024, "depth": 32 },
   "dtypes": {
     "float32": 4, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64": 8, "bool": 1, "float16": 2,
@@ -47,7 +47,7 @@ export const SCHEMA = {
       "stage": { "record": { "plan": "key", "inputs": { "list": "text", "most": 65536 },
         "sizes": { "map": "text", "most": 4096 }, "outputs": "plan ports" },
         "optional": { "software": "key" } },
-      "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 128 } } },
+      "read": { "record": { "value": "text", "symbols": { "list": "text", "least": 1, "most": 256 } } },
       "alias": { "record": { "value": "text", "source": "text" } },
       "loop": { "record": {
         "count": { "or null": "size" }, "symbol": { "or null": "text" }, "condition": { "or null": "text" },
