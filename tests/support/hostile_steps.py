@@ -135,7 +135,7 @@ PROGRAMS: dict[str, tuple[Change, str]] = {
     "more integers than are there": (_step("read", "symbols", value=["m", "m"]), "read"),
     "integers of floats": (_step("read", "value", value="x"), "read"),
     "no symbols": (_step("read", "symbols", value=[]), "count"),
-    "more symbols than a step reads": (_step("read", "symbols", value=["m"] * 129), "count"),
+    "more symbols than a step reads": (_step("read", "symbols", value=["m"] * 257), "count"),
     "a symbol without a range": (_step("read", "symbols", value=["n"]), "read symbol"),
     "a symbol named as a prototype": (_step("read", "symbols", value=["__proto__"]), "read symbol"),
     "an output of another type": (put("int32", "outputs", 1, "dtype"), "result"),
