@@ -37,6 +37,9 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..symbolic.polynomial import Dim
+from ..target import Target
+from ..tuning import packed_tiles
+from ..tuning.gemm_tiles import Problem, parts_cost
 from .patterns import is_filled_with, produced_by, static_numbers, view
 
 #: Multiplications from which the weight of a product may be packed in each run: the three calls that this takes, some
@@ -338,6 +341,13 @@ def _match_blocks(node: Node, facts: GraphFacts) -> Match | None:
     return Match((node,), {"group": group}) if fits else None
 
 
+def _takes_groups(node: Node, target: Target) -> bool:
+    """Return whether groups of rows are multiplied by the packed weight sooner than activations of 8 bits."""
+    rows, columns, terms = ix.product(list(node.output.shape[:-1])), node.attributes.columns, node.operand(0).shape[-1]
+    words = Problem.of(rows, columns, ix.floordiv(terms, 4), factors="scaled words")
+    return packed_tiles.takes_groups(Problem.of(rows, columns, terms), target, parts_cost(words, 1, target))
+
+
 def _blocks(builder: GraphBuilder, match: Match) -> Value:
     node, group = match.root, match["group"]
     value, attributes = node.operand(0), node.attributes
@@ -383,6 +393,7 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
 
     def allowed(node: Node, facts: GraphFacts) -> Match | None:
         rounds = choice == "int8" or node.attributes.rounds_activations
-        return _match_blocks(node, facts) if rounds else None
+        match = _match_blocks(node, facts) if rounds else None
+        return None if match is None or _takes_groups(node, compilation.target) else match
 
     return (*exact, Rule("rounded-activations", packed, allowed, _blocks))

@@ -4,7 +4,7 @@ The weight of a MatMul that is ``(codes - zero) * scale``, with a scale for each
 when weights are made, in the order in which kernels read it (:mod:`..ops.internal.packed_weights`).  The order depends
 on no size of the activation: a plan for a token and one for a prompt share the weight.  Not packed are the weights of
 products of two dequantised tensors, which are products of bytes instead (:mod:`.byte_products`), and bytes with one
-scale a column where a GPU computes a product of many rows in parts (:mod:`.split`).
+scale a column where a GPU computes a product of many rows faster in parts (:mod:`.split`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
-from ..tuning import gemm_tiles
+from ..tuning import gemm_tiles, packed_tiles
 from .byte_products import match_dequantised
 from .patterns import produced_by, static_numbers, view
 
@@ -76,7 +76,9 @@ def _is_split(node: Node, target: Target) -> bool:
     rows, (terms, columns) = ix.product(list(node.output.shape[:-1])), node.operand(1).shape
     if has_few_rows(node) or not (isinstance(rows, int) and isinstance(terms, int) and isinstance(columns, int)):
         return False
-    return gemm_tiles.split_parts(gemm_tiles.Problem(rows, columns, terms), terms, target) > 1
+    problem = gemm_tiles.Problem(rows, columns, terms)
+    parts = gemm_tiles.split_parts(problem, terms, target)
+    return parts > 1 and not packed_tiles.takes_groups(problem, target, gemm_tiles.parts_cost(problem, parts, target))
 
 
 def _weight(right: Value) -> _Weight | None:

@@ -6,13 +6,15 @@ best to worst, by an analytic model with the costs of the target; kernels hold n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from math import ceil
 
 from ...runtime.plan.record import record
+from ..symbolic import polynomial as ix
 from ..symbolic.lanes import LANES
+from ..symbolic.polynomial import Dim
 from ..target import Target, ThreadCosts, WorkgroupCosts
 
 
@@ -176,6 +178,15 @@ class Problem:
     is_range: bool = False
     few: int = 0
 
+    @classmethod
+    def of(cls, m: Dim, n: Dim, k: Dim, batch: Dim = 1, factors: str = "floats") -> Problem:
+        """Return the problem of a product whose sizes may be dynamic."""
+        is_range = not all(isinstance(size, int) for size in (m, n, k, batch))
+        least, most = ix.bounds(m)
+        few = 0 if isinstance(m, int) else max(least, most // 2)
+        columns, terms, batches = (ix.bounds(size)[1] for size in (n, k, batch))
+        return cls(most, columns, terms, batches, factors, is_range, few)
+
     def repaid_runs(self, target: Target) -> int:
         """Return the runs that repay the compilation of a kernel."""
         return target.repaid_range_runs if self.is_range else target.repaid_runs
@@ -262,15 +273,18 @@ def _shared_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> f
     return start + _sharing_time(times, costs.sharing, ceil(workgroups / costs.multiprocessors)) * steps / costs.steps
 
 
-def _range_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
+def range_cost(problem: Problem, cost: Callable[[Problem], float]) -> float:
     """Return the microseconds of a product; where its rows are a range, the mean of those for all and for few of them.
 
     Both are for as many rows in all.  The best tile for all may leave half of the multiprocessors idle for few.
     """
-    cost = _shared_cost(problem, tile, costs)
     if not problem.few:
-        return cost
-    return (cost + problem.m / problem.few * _shared_cost(replace(problem, m=problem.few), tile, costs)) / 2
+        return cost(problem)
+    return (cost(problem) + problem.m / problem.few * cost(replace(problem, m=problem.few))) / 2
+
+
+def _range_cost(problem: Problem, tile: SharedTile, costs: WorkgroupCosts) -> float:
+    return range_cost(problem, lambda each: _shared_cost(each, tile, costs))
 
 
 def _sharing_time(times: Sequence[float], measured: Sequence[int], sharing: int) -> float:
@@ -363,17 +377,19 @@ def split_parts(problem: Problem, extent: int, target: Target) -> int:
     costs = target.costs
     if not isinstance(costs, WorkgroupCosts) or problem.m <= 8:
         return 1
-    split, tiles = costs.split, _fitting_tiles(problem, target, costs)
+    times = {parts: parts_cost(problem, parts, target) for parts in (1, *possible_parts(problem, extent, target))}
+    best = min(times, key=lambda parts: (times[parts], parts))
+    return best if times[best] < costs.split.gain * times[1] else 1
 
-    def cost(parts: int) -> float:
-        part = replace(problem, batch=problem.batch * parts, k=problem.k // parts)
-        time = min((_shared_cost(part, tile, costs) for tile in tiles), default=0.0)
-        moved = 8.0 * parts * problem.batch * problem.m * problem.n
-        return time if parts == 1 else time + split.second_pass + moved * split.byte
 
-    possible = possible_parts(problem, extent, target)
-    best = min(possible, key=lambda parts: (cost(parts), parts), default=1)
-    return best if cost(best) < split.gain * cost(1) else 1
+def parts_cost(problem: Problem, parts: int, target: Target) -> float:
+    """Return the microseconds of a product of more than eight rows on a GPU, its terms in ``parts`` (1: no split)."""
+    costs = target.costs
+    assert isinstance(costs, WorkgroupCosts)
+    part = replace(problem, batch=problem.batch * parts, k=problem.k // parts)
+    time = min((_range_cost(part, tile, costs) for tile in _fitting_tiles(problem, target, costs)), default=0.0)
+    moved = 8.0 * parts * problem.batch * problem.m * problem.n
+    return time if parts == 1 else time + costs.split.second_pass + moved * costs.split.byte
 
 
 def possible_parts(problem: Problem, extent: int, target: Target) -> list[int]:

@@ -10,7 +10,7 @@ from ...runtime.plan.record import record
 from ..ops.internal.packed_weights import MOST_ROWS
 from ..symbolic.lanes import LANES
 from ..target import Target, ThreadCosts, WorkgroupCosts
-from .gemm_tiles import Problem
+from .gemm_tiles import Problem, range_cost
 
 #: Rows up to which rounding the activations costs less than it saves
 _INTEGER_ROWS = 2
@@ -22,6 +22,8 @@ _FEW_LOADS = 4096
 _SMALL_UNIT = 2
 #: Where threads share nothing: what a row's activations cost a thread, in the cost of the words of a vector of columns
 _ACTIVATIONS = 0.3
+#: Of more rows than a thread holds: microseconds besides the products, and multiply-adds of a multiprocessor in one
+_START, _PRODUCTS = 4.0, 90_000
 #: Tiles (columns, parts, unroll) besides the rule's
 _OTHERS = ((1, 128, 4), (1, 64, 1), (1, 128, 2), (1, 128, 1), (1, 256, 1), (2, 64, 1), (2, 32, 2), (1, 32, 2))
 
@@ -72,6 +74,18 @@ class PackedTile:
         return 0 if self.parts == 1 else 16 * (self.vectors + self.rows) * self.across * (self.parts + self.sums)
 
 
+def takes_groups(problem: Problem, target: Target, other: float) -> bool:
+    """Return whether groups of rows that read the weight once each take less than ``other`` microseconds.
+
+    Activations are what takes them time: each thread loads those of its terms for all rows, for four columns.
+    """
+    costs = target.costs
+    if not isinstance(costs, WorkgroupCosts):
+        return False
+    rate = _PRODUCTS * costs.multiprocessors
+    return range_cost(problem, lambda each: _START + each.m * each.n * each.k / rate) < other
+
+
 def ranked(
     problem: Problem,
     units: int,
@@ -85,12 +99,15 @@ def ranked(
     """Return the tiles for ``products`` of one activation that the device's limits allow, best first; never empty.
 
     A row of the weight has ``units`` that a thread decodes at once, for which it loads ``unit_loads`` times 16 bytes of
-    words and activations; ``depth`` neighbours of them share a scale.  With ``integers`` tiles may round the
-    activations; that is worth it up to two rows.
+    words and activations; ``depth`` neighbours of them share a scale.  Rows are computed in groups of like sizes.  With
+    ``integers`` tiles may round the activations; that is worth it up to two rows.
     """
-    rows, vectors = min(max(problem.m, 1), MOST_ROWS), products * ceil(problem.n / LANES)
+    groups = max(ceil(problem.m / MOST_ROWS), 1)
+    rows, vectors = max(ceil(problem.m / groups), 1), products * ceil(problem.n / LANES)
     if target.uses_workgroup_memory:
-        tiles = list(_workgroup_tiles(rows, vectors, units, unit_loads, products, target))
+        tiles = list(_workgroup_tiles(rows, groups * vectors, units, unit_loads, products, target))
+        if groups > 1:
+            tiles += [replace(tiles[0], rows=ceil(rows / 2), columns=2), replace(tiles[0], columns=2)]
     else:
         tiles = _thread_tiles(rows, vectors, depth, target)
     shared = (replace(tile, columns=products * max(tile.columns // products, 1)) for tile in tiles)

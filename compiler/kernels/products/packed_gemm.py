@@ -1,7 +1,8 @@
 """Products with packed weights: ``loom.PackedMatMul``.
 
-With few rows a kernel of its own reads the weight once, a vector of words at a time.  With more, products whose tiles
-lie in workgroup memory decode what they put there; others read elements of the weight, as those of any matrix.
+With few rows a kernel of its own reads the weight once, a vector of words at a time; on a GPU it computes groups of
+more rows, too, while that is faster.  With more, products whose tiles lie in workgroup memory decode what they put
+there; others read elements of the weight, as those of any matrix.
 
 A kernel of few rows reads all activations in each workgroup.  So it computes beside the product another one of the
 same activations, and the sum over a row that a normalisation divides by, where they meet in one result.
@@ -31,7 +32,7 @@ from ...symbolic import polynomial as ix
 from ...symbolic.expr import Expr
 from ...symbolic.lanes import LANES
 from ...symbolic.polynomial import Dim
-from ...tuning import packed_tiles
+from ...tuning import gemm_tiles, packed_tiles
 from ...tuning.config_choice import problem_key
 from ...tuning.gemm_tiles import SharedTile
 from ...tuning.packed_tiles import PackedTile
@@ -182,9 +183,16 @@ class PackedGemm(PackedWeightFamily):
         if context.anchor.output.dtype.compute != "f32":
             return build_product(context, product)
         hooks = PackedHooks(context, product)
-        if not has_few_rows(context.anchor) or not hooks.is_vectorizable:
+        if not hooks.is_vectorizable or not (has_few_rows(context.anchor) or _takes_groups(context, product)):
             return build_product(context, product, hooks)
         return context.built(_few_rows(context, hooks))
+
+
+def _takes_groups(context: GroupContext, product: Product) -> bool:
+    problem, target = product.problem, context.target
+    return target.uses_workgroup_memory and packed_tiles.takes_groups(
+        problem, target, gemm_tiles.parts_cost(problem, 1, target)
+    )
 
 
 def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:

@@ -73,11 +73,7 @@ class Product:
 
     @property
     def problem(self) -> gemm_tiles.Problem:
-        sizes = self.m, self.n, self.k, self.batch
-        m, n, k, batch = (ix.bounds(size)[1] for size in sizes)
-        is_range = not all(isinstance(size, int) for size in sizes)
-        few = 0 if isinstance(self.m, int) else max(ix.bounds(self.m)[0], m // 2)
-        return gemm_tiles.Problem(m, n, k, batch, self.factors, is_range, few)
+        return gemm_tiles.Problem.of(self.m, self.n, self.k, self.batch, self.factors)
 
 
 def divides(divisor: int, size: Dim) -> bool:

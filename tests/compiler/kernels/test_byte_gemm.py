@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from shaderloom.compiler.passes import byte_products
 from shaderloom.compiler.target import target_of
-from shaderloom.compiler.tuning import gemm_tiles
+from shaderloom.compiler.tuning import gemm_tiles, packed_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem, SharedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
@@ -21,6 +21,12 @@ from ...support.running import compile_for, run_plan
 from .test_packed_gemm import Case, model_of, nbits, rounded
 
 RANGES = {"uint8": (0, 256), "int8": (-128, 128)}
+
+
+@pytest.fixture(autouse=True)
+def without_groups(monkeypatch):
+    """Let the activations of small products be rounded, too: a GPU would multiply them in groups of rows."""
+    monkeypatch.setattr(packed_tiles, "takes_groups", lambda *sizes: False)
 
 
 def labels(plan) -> str:
@@ -279,6 +285,16 @@ def test_declared_rows_of_blocks(device):
     expected = grouped(case.x, 32) @ case.weight
     for (found,), each in zip(run_plan(device, plan, case.model, feeds), feeds, strict=True):
         np.testing.assert_allclose(found, expected[: len(each["x"])], rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+def test_rows_whose_activations_stay_as_they_are(monkeypatch, device):
+    """Groups of rows are predicted to take less than rounding activations, and multiply exact ones."""
+    monkeypatch.undo()
+    case = coarse(nbits((17, 1056), 33, zeros="uint8"))
+    plan = compile_for(case.model, {"x": case.x}, rounded(device))
+    assert "ByteMatMul" not in labels(plan) and "PackedMatMul" in labels(plan)
+    (found,) = run_plan(device, plan, case.model, {"x": case.x})
+    assert np.abs(found - case.expected).max() <= 2e-6 * np.abs(case.expected).max()
 
 
 def test_what_says_that_activations_are_rounded(device):
