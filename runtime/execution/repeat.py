@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import Any
 
 from ..memory.storage import Storage, pinned
@@ -22,8 +23,9 @@ class RepeatedRun:
     caller owns and may destroy is looked up at every run, and is no part of this.
     """
 
-    tensors: dict[str, weakref.ref[Tensor]]  #: of inputs, then of outputs, each by the name in the model
+    names: tuple[str, ...]  #: of inputs, then of outputs, in the caller's order
     inputs: int
+    tensors: tuple[weakref.ref[Tensor], ...]
     storages: tuple[Storage, ...]
     recording: Recording
     watched: tuple[weakref.ref[Any], ...]
@@ -36,28 +38,22 @@ class RepeatedRun:
 
         ``forget`` is called when the buffer of one is collected.
         """
-        tensors = {}
-        storages = []
-        for kind, bound in (("in:", feeds), ("out:", targets)):
-            for name, tensor in bound.items():
-                if not isinstance(tensor, Tensor) or tensor.location != "gpu-buffer" or tensor._storage.borrowed:
-                    return None
-                tensors[kind + name] = weakref.ref(tensor)
-                storages.append(tensor._storage)
+        tensors = (*feeds.values(), *targets.values())
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor) or tensor.location != "gpu-buffer" or tensor._storage.borrowed:
+                return None
+        storages = tuple(tensor._storage for tensor in tensors)
         watched = tuple(weakref.ref(storage.gpu, forget) for storage in storages)
-        return cls(tensors, len(feeds), tuple(storages), recording, watched)
+        return cls((*feeds, *targets), len(feeds), tuple(map(weakref.ref, tensors)), storages, recording, watched)
 
     def is_same(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> bool:
-        """Return whether a run has exactly these tensors."""
-        tensors = self.tensors
-        if len(feeds) != self.inputs or len(feeds) + len(targets) != len(tensors):
+        """Return whether a run has exactly these tensors, in this order."""
+        if len(feeds) != self.inputs or (*feeds, *targets) != self.names:
             return False
-        for kind, bound in (("in:", feeds), ("out:", targets)):
-            for name, tensor in bound.items():
-                reference = tensors.get(kind + name)
-                if reference is None or reference() is not tensor:
-                    return False
-        return not any(storage.released for storage in self.storages)
+        for reference, tensor in zip(self.tensors, chain(feeds.values(), targets.values())):
+            if reference() is not tensor:
+                return False
+        return not any(storage._released for storage in self.storages)
 
     def followed_by(self, behind: list[Dispatch] | None) -> Recording:
         """Return the recording with further dispatches behind it."""

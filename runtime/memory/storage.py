@@ -10,7 +10,7 @@ Memory that a caller gave is never destroyed here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..device.device import Device
@@ -25,7 +25,7 @@ class Storage:
     destroying an owned buffer; it must not raise.
     """
 
-    __slots__ = ("_lock", "_owned", "_pins", "_recycle", "_released", "exported", "gpu", "offset", "size")
+    __slots__ = ("_owned", "_pins", "_recycle", "_released", "exported", "gpu", "offset", "size")
 
     def __init__(
         self,
@@ -43,8 +43,6 @@ class Storage:
         self._recycle = recycle
         self._pins = 0
         self._released = False
-        # Collection of a tensor releases its storage, in any thread and inside any call of this class.
-        self._lock = threading.RLock()
 
     @classmethod
     def of_owned(cls, buffer: OwnedBuffer, recycle: Callable[[OwnedBuffer], None] | None = None) -> Storage:
@@ -60,16 +58,10 @@ class Storage:
 
     def pin(self) -> None:
         """Keep the memory alive until :meth:`unpin`.  Raises :class:`ClosedError` if it was released."""
-        with self._lock:
-            if self._released:
-                raise ClosedError("the tensor was disposed", hint="make another")
-            self._pins += 1
+        pin_all((self,))
 
     def unpin(self) -> None:
-        with self._lock:
-            self._pins -= 1
-            if self._released and not self._pins:
-                self._free(collected=False)
+        unpin_all((self,))
 
     def release(self, *, collected: bool = False) -> None:
         """Free the memory as soon as no pin is left.  Releasing twice is fine.
@@ -77,11 +69,11 @@ class Storage:
         ``collected``: by the garbage collector.  A buffer that the caller may still hold is then left to wgpu, which
         frees it with its last reference.
         """
-        with self._lock:
-            if not self._released:
-                self._released = True
-                if not self._pins:
-                    self._free(collected)
+        with _LOCK:
+            is_last = not self._released and not self._pins
+            self._released = True
+        if is_last:
+            self._free(collected)
 
     def _free(self, collected: bool) -> None:
         owned, self._owned = self._owned, None
@@ -111,28 +103,46 @@ class Storage:
                 raise
 
 
+#: Guards the pins of all storages, as a run pins a hundred at once.  The collection of a tensor releases its storage,
+#: in any thread and inside any block with this lock; memory is freed outside of it, as that may wait for other locks.
+_LOCK = threading.RLock()
+
+
+def pin_all(storages: Sequence[Storage]) -> None:
+    """Pin all storages, or none and raise :class:`ClosedError` if one was released."""
+    with _LOCK:
+        for storage in storages:
+            if storage._released:
+                raise ClosedError("the tensor was disposed", hint="make another")
+        for storage in storages:
+            storage._pins += 1
+
+
+def unpin_all(storages: Sequence[Storage]) -> None:
+    """Unpin storages; free those that were released meanwhile."""
+    unused = []
+    with _LOCK:
+        for storage in storages:
+            storage._pins -= 1
+            if storage._released and not storage._pins:
+                unused.append(storage)
+    for storage in unused:
+        storage._free(collected=False)
+
+
 class pinned:
     """Keep several storages for the time of a block; no generator, whose cost every run would pay."""
 
-    __slots__ = ("_held", "_storages")
+    __slots__ = ("_storages",)
 
-    def __init__(self, storages: Iterable[Storage]) -> None:
+    def __init__(self, storages: Sequence[Storage]) -> None:
         self._storages = storages
-        self._held: list[Storage] = []
 
     def __enter__(self) -> None:
-        try:
-            for storage in self._storages:
-                storage.pin()
-                self._held.append(storage)
-        except BaseException:
-            self.__exit__()
-            raise
+        pin_all(self._storages)
 
     def __exit__(self, *_: object) -> None:
-        held, self._held = self._held, []
-        for storage in held:
-            storage.unpin()
+        unpin_all(self._storages)
 
 
 def _is_finalised(buffer: OwnedBuffer) -> bool:
