@@ -32,6 +32,8 @@ from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
 from .writer import Functions, Numbers, symbol_field
 
+#: Operations that round to a type of 16 bits
+_ROUNDINGS = ("round_float16", "round_bfloat16")
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
 
@@ -81,7 +83,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
     ranged = {} if spec.stored_range is None else {spec.operands[-1].name: spec.stored_range.elements}
     hooks: list[HookFunction] = []
     packed: dict[str, tuple[str, str]] = {}
-    for hook in spec.hooks:
+    for hook in (_without_rounding(each, functions, packed) for each in spec.hooks):
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
         emitter = Emitter(
             buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired, words
@@ -282,6 +284,26 @@ def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
     if hook.result.op == "guard" and emitter.without_lane(hook.result.args[0]) is None:
         return None
     return packed_words(hook.result)
+
+
+def _without_rounding(hook: Hook, functions: Functions, packed: dict[str, tuple[str, str]]) -> Hook:
+    """Return a hook whose held result is rounded to halves without that, and add the helper that rounds to ``packed``.
+
+    Only a guard with zeros may surround the rounding of what is loaded; others are returned as they are.
+    """
+    if not hook.held or hook.result is None:
+        return hook
+    value = hook.result.args[1] if hook.result.op == "guard" else hook.result
+    if value.op not in _ROUNDINGS or value.args[0].op != "load":
+        return hook
+    (load,) = value.args
+    if value is not hook.result:
+        condition, _, otherwise = hook.result.args
+        if otherwise.op != "const" or otherwise.payload != 0:
+            return hook
+        load = ex.guard(condition, load, otherwise)
+    packed[hook.name] = wgsl_type(load.dtype, hook.lanes), functions.declare(value.op, str(hook.lanes))
+    return replace(hook, result=load)
 
 
 def _parameters(hook: Hook) -> tuple[tuple[str, str], ...]:

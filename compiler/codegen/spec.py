@@ -52,7 +52,8 @@ class Hook:
     stores that, so that a thread reads for all of its results before it stores the first.
 
     A ``held`` result waits in registers for a while.  If it is four neighbours of a packed operand as they are, the
-    function returns their words, and the template unpacks them when it needs them.
+    function returns their words, and the template unpacks them when it needs them; so it rounds what a hook would
+    round.
     """
 
     name: str

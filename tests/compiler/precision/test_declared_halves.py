@@ -5,7 +5,9 @@ Covers: compiler/precision/declared_halves.py.  Sizes are those at which a sum, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 from shaderloom import InferenceSession
 from shaderloom.compiler.target import target_of
 
-from ...support.running import compile_for
+from ...support.running import compile_for, run_plan
 
 HALF = 2.0**-11  #: relative error of one rounding to float16
 
@@ -247,6 +249,39 @@ def test_float32_outputs_that_are_read_inside_lie_in_memory_once(device) -> None
     assert_rounded_once(y.astype(np.float64), expected)
     assert_rounded_once(z.astype(np.float64), expected @ w.astype(np.float16).astype(np.float64), roundings=2)
     assert len(compile_for(model, {"x": x}).calls) == 2
+
+
+@pytest.mark.parametrize("operator", ["Conv", "MatMul"])
+def test_tiles_round_floats_behind_their_loads(device, operator: str) -> None:
+    """A tile kernel that reads float32 inputs as halves rounds when it stores the tile: before, it would wait."""
+    types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("float16", "float32")}
+    generator = np.random.default_rng(11)
+    shape, weight = ((1, 3, 40, 37), (64, 3, 5, 5)) if operator == "Conv" else ((130, 260), (260, 64))
+    x, w = generator.standard_normal(shape).astype(np.float32), generator.integers(-2, 3, weight).astype(np.float16)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=types["float16"]),
+        helper.make_node(operator, ["a", "w"], ["b"], **({"pads": [2, 2, 2, 2]} if operator == "Conv" else {})),
+        helper.make_node("Cast", ["b"], ["y"], to=types["float32"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "halves of floats",
+        [helper.make_tensor_value_info("x", types["float32"], shape)],
+        [helper.make_tensor_value_info("y", types["float32"], None)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    plan = compile_for(model, {"x": x}, replace(device.profile, kind="discrete"))
+    (kernel,) = [kernel for kernel in plan.kernels if kernel.template == "gemm_shared"]
+    assert re.search(r"put_a\(.*, round_float16\w*\(next_a_0\)\)", kernel.wgsl)
+    (y,) = run_plan(device, plan, model, {"x": x})
+    rounded = x.astype(np.float16).astype(np.float64)
+    if operator == "MatMul":
+        expected = rounded @ w.astype(np.float64)
+    else:
+        windows = np.lib.stride_tricks.sliding_window_view(np.pad(rounded[0], ((0, 0), (2, 2), (2, 2))), (3, 5, 5))
+        expected = np.einsum("zhwcij,ocij->zohw", windows, w.astype(np.float64))
+    assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
 def test_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:
