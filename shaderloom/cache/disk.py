@@ -75,7 +75,10 @@ class DiskCache:
             CACHE.warning("the cache is not used: %s: %s", self.folder, error.strerror or error)
             return False
         if others_have_access(status, _WRITE_ACCESS):
-            CACHE.warning("the cache is not used: others may write to %s (chmod go-w, or name another)", self.folder)
+            CACHE.warning(
+                "the cache is not used: %s is another user's, or others may write to it (chmod go-w, or name another)",
+                self.folder,
+            )
             return False
         return stat.S_ISDIR(status.st_mode)
 
@@ -92,7 +95,8 @@ class DiskCache:
             CACHE.debug("no %s in %s", kind, self.folder)
             return None
         except (OSError, ValueError) as error:
-            CACHE.warning("dropped an unusable entry, %s: %s", path, error)
+            reason = error.strerror if isinstance(error, OSError) else error
+            CACHE.warning("dropped an unusable entry, %s: %s", path, reason)
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
