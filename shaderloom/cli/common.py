@@ -36,9 +36,10 @@ def speak_of_options(text: str, command: str = "") -> str:
     ``command`` precedes ``--providers`` where the command that speaks has no such option.
     """
     for in_python, option in _SPOKEN.items():
-        text = text.replace(
-            in_python, f"{command} {option}" if command and option.startswith("--providers") else option
-        )
+        if option not in text:
+            text = text.replace(
+                in_python, f"{command} {option}" if command and option.startswith("--providers") else option
+            )
     return text
 
 

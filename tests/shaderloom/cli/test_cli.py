@@ -101,6 +101,12 @@ def test_inspect_and_compile_take_providers(compiling, path, tmp_path):
     assert "--providers is for models" in output
 
 
+@pytest.mark.parametrize("command", ["run", "profile"])
+def test_options_of_bundles_are_refused_by_their_names(compiling, path, command):
+    output = " ".join(compiling(command, path, "--trust", status=1).output.split())
+    assert "error: input: --trust is for bundles: a model's shaders are generated here [leave it out]" in output
+
+
 def test_run_says_where_it_ran_and_which_run_was_timed(compiling, tmp_path):
     pytest.importorskip("onnxruntime")
     onnx.save(parse("g (double[3] x) => (double[3] y) { y = Sin(x) }"), tmp_path / "double.onnx")
