@@ -8,12 +8,9 @@ from functools import cached_property
 from ..model.feeds import ShapeKey, is_dimension_name
 from ..model.header import ModelHeader
 from ..model.open_sizes import Key, SizeHistory
-from ..model.size_memory import SizeMemory
+from ..model.size_memory import INPUTS, SizeMemory
 from ..model.size_orders import compared_sizes
 from ..runtime.plan.plan import Plan
-
-#: The identity of the inputs' history among those of a model
-INPUTS = "inputs"
 
 
 class OpenShapes:

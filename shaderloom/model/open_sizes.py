@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 Key = tuple[tuple[str, tuple[Any, ...]], ...]
 Sizes = Mapping[str, tuple[int, ...]]
 
-#: The number of different sizes that opens an axis, and the numbers of plans, of ranges and of their keys remembered
+#: The number of different sizes that opens an axis, and the numbers that are remembered: of plans for a size of their
+#: own and of as many for ranges, of ranges, and of their keys
 OPENS, REMEMBERED, RANGES, RANGE_KEYS = 3, 8, 64, 128
 #: Largest integer, and largest number of integers, that are taken for sizes
 LARGEST, MOST_ELEMENTS = 1 << 24, 8
@@ -287,7 +288,8 @@ class SizeHistory:
             self.generals = [general, *(other for other in self.generals if other != general)][:RANGES]
             self.range_keys = [*self.range_keys[1 - RANGE_KEYS :], _digest(general.key(key))]
         plan = CompiledSizes(_frame(key, self.elements), _sizes(key, self.elements), general is None)
-        self.plans = [*self.plans[1 - REMEMBERED :], plan]
+        oldest = [other for other in self.plans if other.own == plan.own][: 1 - REMEMBERED]
+        self.plans = [*(other for other in self.plans if other not in oldest), plan]
 
     def refuse(self, key: Key, general: GeneralisedShape) -> None:
         """Record that no plan is possible for the sizes that :meth:`generalise` gave for ``key``."""

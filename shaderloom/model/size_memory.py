@@ -15,6 +15,8 @@ from .size_orders import ValueAxis
 if TYPE_CHECKING:
     from .model_cache import ModelCache
 
+#: The identity of the inputs' history among those of a model
+INPUTS = "inputs"
 #: The entry with the reasons of refusals, beside those with histories
 _REASONS = "why refused"
 #: Values of ``dynamic`` that are no mapping
@@ -76,13 +78,17 @@ class SizeMemory:
     def describe(self) -> dict[str, Any]:
         """Return the ranges and the points that have plans, of inputs and of stages, and why others have none.
 
-        Those of open sizes are what this process and earlier ones compiled for; declared ranges are all, their
-        points what this process compiled for.
+        Those of open sizes are what this process and earlier ones compiled for, where sizes may be opened; declared
+        ranges are all, their points what this process compiled for.
         """
-        for identity in self._read():
+        for identity in self._read() if self.in_stages else ():
             if identity != _REASONS:
                 self.history(identity)
-        histories = self._histories.values()
+        histories = [
+            history
+            for identity, history in self._histories.items()
+            if (self.in_inputs if identity == INPUTS else self.in_stages)
+        ]
         points = [plan.sizes for history in histories for plan in history.plans if plan.own]
         generals = dict.fromkeys(str(general) for history in histories for general in history.generals)
         declared = describe_declared(self._declared)

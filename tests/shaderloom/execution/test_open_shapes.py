@@ -150,6 +150,20 @@ def test_a_second_session_starts_with_the_range(device, tmp_path) -> None:
     assert keys == ["x=5x4", "x=9x4", narrow, "x=5x4", "x=9x4", narrow, narrow]
 
 
+def test_what_other_modes_compiled_is_not_listed(device, tmp_path) -> None:
+    described = []
+    for dynamic in ("auto", "off", {"n": (2, 64)}):
+        with shaderloom.InferenceSession(parse(TANH), device=device, cache=tmp_path, dynamic=dynamic) as session:
+            for size in (5, 9, 17):
+                session.run(None, {"x": numbers(size, 4)})
+            described.append(session.report()["dynamic"])
+    assert described == [
+        {"mode": "auto", "ranges": ["n 17 to 24"], "points": ["x=5x4", "x=9x4"], "refused": {}},
+        {"mode": "off", "ranges": [], "points": [], "refused": {}},
+        {"mode": "declared", "ranges": ["n 2 to 64"], "points": [], "refused": {}},
+    ]
+
+
 def test_inspect_lists_ranges_and_points(device, tmp_path) -> None:
     """Those that sessions of earlier processes had, and why others have no plan."""
     from shaderloom.inspect.inspected_plan import inspect_model

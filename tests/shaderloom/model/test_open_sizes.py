@@ -249,6 +249,16 @@ def test_a_history_outlives_its_process() -> None:
     assert restored.generalise(counted(3, a=(20, 21))) == general
 
 
+def test_the_first_sizes_stay_among_many_ranges() -> None:
+    seen = SizeHistory()
+    for size in (5, 9):
+        seen.note(key(a=(size, size)))
+    for size in range(10, 40):
+        seen.note(key(a=(size, size)), seen.generalise(key(a=(size, size))))
+    assert [plan.sizes["a"] for plan in seen.plans if plan.own] == [(5, 5), (9, 9)]
+    assert seen.generalise(key(a=(5, 5))) is None and len(seen.plans) < 16
+
+
 @pytest.mark.parametrize(
     "data", [None, [], {}, {"plans": 3}, {"plans": [], "generals": [[["a", 0]]], "range_keys": [], "refused": []}]
 )
