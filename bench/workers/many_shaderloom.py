@@ -20,7 +20,7 @@ import numpy as np
 from bench.workers.turns import OpenedRuntime, serve
 
 #: Pictures of one time: of a loop of single rows, of a loop of batches, and of a pool for each GPU
-SINGLE, BATCHED, POOLED = 32, 256, 2048
+SINGLE, BATCHED, POOLED = 32, 256, 8192
 
 
 def main() -> None:
