@@ -202,11 +202,17 @@ def count(number: int, noun: str) -> str:
 
 
 def compile_share(results: Sequence[Result]) -> str:
-    """The compiler's part of Shaderloom's cold and later starts; empty where no later start was measured."""
+    """The compiler's part of Shaderloom's cold and later starts; empty where no later start read a plan from the disk.
+
+    Facts of a process that compiled are of an earlier measurement, to which new starts were added.
+    """
     parts = [
         f"{result.model} {cold:,.0f} and {warm:,.0f} ms ({warm / cold:.0%})"
         for result in results
-        if (cold := result.cold_compile_ms) and result.starts[1:] and (warm := (result.facts or {}).get("compile_ms"))
+        if (cold := result.cold_compile_ms)
+        and result.starts[1:]
+        and (facts := result.facts or {}).get("from_disk")
+        and (warm := facts.get("compile_ms"))
     ]
     return f"Parsing, passes and code in Shaderloom's cold and later starts: {', '.join(parts)}.\n" if parts else ""
 

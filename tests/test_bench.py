@@ -174,10 +174,12 @@ def test_what_was_stored_without_the_time_of_ours_finds_it_by_its_run(tmp_path, 
 
 
 def test_the_share_of_the_compiler_in_starts() -> None:
-    others = {"starts": [{"start_s": 9.0}, {"start_s": 1.0}], "facts": {"compile_ms": 20.0}}
+    others = {"starts": [{"start_s": 9.0}, {"start_s": 1.0}], "facts": {"compile_ms": 20.0, "from_disk": True}}
     text = report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0, **others)])
     assert "resnet18 400 and 20 ms (5%)" in text
     assert report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0)]) == ""
+    others["facts"] = {"compile_ms": 990.0, "from_disk": False}
+    assert report.compile_share([measured("resnet18", "shaderloom", 1.0, cold_compile_ms=400.0, **others)]) == ""
 
 
 def gpu_results(machine: str, milliseconds: float) -> gpu_page.Results:
