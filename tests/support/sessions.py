@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import shaderloom
+from shaderloom.compiler.tuning import packed_tiles
 from shaderloom.execution.engine import WgpuEngine
 from shaderloom.runtime.device.device import Device
 from shaderloom.runtime.plan.plan import Plan
@@ -42,6 +43,11 @@ def check_on_device(path: Path, feeds: Feeds, device: object) -> None:
 def multiplying_bytes(device: Device) -> Device:
     """Return a device as the compiler sees one that multiplies bytes faster than floats."""
     return Device(device.gpu, replace(device.profile, kind="discrete", adapter="NVIDIA"), device.adapter)
+
+
+def leave_groups_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the activations of small products be rounded, too: a GPU would multiply them in groups of rows."""
+    monkeypatch.setattr(packed_tiles, "takes_groups", lambda *sizes: False)
 
 
 def byte_products(session: shaderloom.InferenceSession) -> int:

@@ -11,13 +11,14 @@ from onnx import TensorProto, helper
 
 from shaderloom.compiler.passes import byte_products
 from shaderloom.compiler.target import target_of
-from shaderloom.compiler.tuning import gemm_tiles, packed_tiles
+from shaderloom.compiler.tuning import gemm_tiles
 from shaderloom.compiler.tuning.gemm_tiles import Problem, SharedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
 from ...support.comparison import reference
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
+from ...support.sessions import leave_groups_out
 from .test_packed_gemm import Case, model_of, nbits, rounded
 
 RANGES = {"uint8": (0, 256), "int8": (-128, 128)}
@@ -25,8 +26,7 @@ RANGES = {"uint8": (0, 256), "int8": (-128, 128)}
 
 @pytest.fixture(autouse=True)
 def without_groups(monkeypatch):
-    """Let the activations of small products be rounded, too: a GPU would multiply them in groups of rows."""
-    monkeypatch.setattr(packed_tiles, "takes_groups", lambda *sizes: False)
+    leave_groups_out(monkeypatch)
 
 
 def labels(plan) -> str:

@@ -16,10 +16,10 @@ import pytest
 from bench.decoders import Decoder, Run, write_decoder
 from shaderloom.compiler.ops.internal.byte_products import rounded_groups
 from shaderloom.compiler.reference.interpreter import run_graph
-from shaderloom.compiler.tuning import packed_tiles
 
 from ...support.passes import lower_model
 from ...support.running import compile_for
+from ...support.sessions import leave_groups_out
 from ..codegen.test_text_size import H200
 from .test_byte_gemm import coarse, grouped
 from .test_packed_gemm import nbits
@@ -29,8 +29,7 @@ LAYERS = 2
 
 @pytest.fixture(autouse=True)
 def without_groups(monkeypatch):
-    """Let the activations of small products be rounded, too: a GPU would multiply them in groups of rows."""
-    monkeypatch.setattr(packed_tiles, "takes_groups", lambda *sizes: False)
+    leave_groups_out(monkeypatch)
 
 
 @pytest.mark.parametrize("stride", [1, 2, 4])

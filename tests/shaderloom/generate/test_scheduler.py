@@ -137,15 +137,15 @@ def test_texts_go_on_while_a_prompt_is_encoded(
     """A process of the tokenizer serves one thread at a time: answers are written by another than prompts are read."""
     original, busy, begun, go = LimitedProcess.ask, set[int](), threading.Event(), threading.Event()
 
-    def ask(self: LimitedProcess, request: Any) -> Any:
+    def ask(self: LimitedProcess, request: Any, *meanwhile: Any) -> Any:
         assert id(self) not in busy
         if request.get("text") != "held":
-            return original(self, request)
+            return original(self, request, *meanwhile)
         busy.add(id(self))
         begun.set()
         assert go.wait(PATIENCE)
         busy.clear()
-        return original(self, request)
+        return original(self, request, *meanwhile)
 
     monkeypatch.setattr(LimitedProcess, "ask", ask)
     asked = Asked(generator, drawn(3), 3)
