@@ -73,6 +73,7 @@ def test_bundles_errors_and_progress_print_none(tmp_path, path, monkeypatch):
     with terminal.progress() as report:
         report(f"reading {HOSTILE}", 1, 2)
     assert "\x1b[2J" not in screen.getvalue() and "reading \\x1b[2J" in screen.getvalue()
+    assert "1/2" in screen.getvalue()
     result = CliRunner().invoke(app, ["compile", str(path), "-o", str(tmp_path / f"b{HOSTILE[:4]}")])
     assert result.exit_code == 0
     assert not ACTING.search(result.output), result.output
