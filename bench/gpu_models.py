@@ -89,7 +89,6 @@ INT8_MODELS = {
         GpuModel("mobilenet_v2 batch 8 static", "mobilenet_v2", _pictures(8), batch=8, quantised="static"),
         GpuModel("mobilenet_v2 batch 8 dynamic", "mobilenet_v2", _pictures(8), batch=8, quantised="dynamic"),
         GpuModel("bert_base 128 tokens", "bert_base", _sentences(1), "bert_base"),
-        GpuModel("bert_base 128 tokens static", "bert_base", _sentences(1), quantised="static"),
         GpuModel("bert_base 128 tokens dynamic", "bert_base", _sentences(1), quantised="dynamic"),
         GpuModel("bert_small batch 8", "bert_small_dynamic", _sentences(8), batch=8),
         GpuModel("bert_small batch 8 static", "bert_small_dynamic", _sentences(8), batch=8, quantised="static"),
