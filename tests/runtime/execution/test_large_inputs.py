@@ -27,7 +27,6 @@ from shaderloom.runtime.plan.plan import Port
 from ...support.bundles import CACHE
 from ...support.patience import PATIENCE
 from ...support.plans import dynamic_plan, two_call_plan
-from .test_recording import encoded  # noqa: F401
 from .test_tensor_runs import Counter
 
 #: An odd number of elements, just large
@@ -109,7 +108,7 @@ def test_one_too_large_alone_is_refused(device):
         np.testing.assert_array_equal(executor.run({"x": x})["y"], x + x)
 
 
-def test_a_lone_thread_binds_the_same_buffer(executor, monkeypatch, encoded):  # noqa: F811
+def test_a_lone_thread_binds_the_same_buffer(executor, monkeypatch, encoded):
     for seed in range(3):
         check(executor, seed)
     counter = Counter(monkeypatch)

@@ -16,20 +16,6 @@ from shaderloom.runtime.execution.attachment import Attacher
 from ...support.kernels import make_model
 
 
-@pytest.fixture
-def encoded(monkeypatch) -> list[int]:
-    """Grows by one with every list of commands that is encoded."""
-    calls: list[int] = []
-    original = recording.Recording.encode
-
-    def encode(self, device, *, use_native):
-        calls.append(len(self.dispatches))
-        return original(self, device, use_native=use_native)
-
-    monkeypatch.setattr(recording.Recording, "encode", encode)
-    return calls
-
-
 @pytest.fixture(params=[None, False], ids=["native", "wrapped"])
 def session(request, device):
     x = np.zeros((2, 8), np.float32)

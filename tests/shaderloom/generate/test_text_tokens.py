@@ -91,21 +91,6 @@ def test_a_run_is_submitted_while_words_are_made(generator: Generator, monkeypat
     assert events == [*words, "follow", *["words begin", "follow", "words end"] * 3, *words, *words]
 
 
-def test_an_answer_goes_on_where_its_last_token_was_rewound(generator: Generator):
-    """The row of a token that was submitted ahead counts for nothing then."""
-    ids = drawn(12, 7)
-    wanted = one_by_one(generator, ids, 12)
-    generator.rewind()
-    answer = generator.generate(ids, max_new_tokens=12)
-    for _ in range(4):
-        next(answer)
-    generator.rewind(len(generator.tokens) - 1)
-    generator._shared.decoder.run([5], generator._cache, len(generator.tokens), is_greedy=True)
-    for _ in answer:
-        pass
-    assert (answer.tokens, generator.tokens) == (wanted, (*ids, *wanted[:-1]))
-
-
 @pytest.mark.parametrize("rule", range(len(RULES)))
 def test_forks_take_turns_between_tokens(generator: Generator, rule: int):
     prompts, options = [drawn(12, 5), drawn(14, 6)], RULES[rule]
@@ -119,14 +104,17 @@ def test_forks_take_turns_between_tokens(generator: Generator, rule: int):
         assert fork.tokens == (*prompts[1], *wanted[1][:-1])
 
 
-def test_an_answer_goes_on_from_a_cache_that_was_rewound(generator: Generator):
+@pytest.mark.parametrize("rest", [3, -1])
+def test_an_answer_goes_on_from_a_cache_that_was_rewound(generator: Generator, rest: int):
+    """Also by its last token alone, whose row another run has overwritten then."""
     ids = drawn(12, 7)
     wanted = one_by_one(generator, ids, 12)
     generator.rewind()
     answer = generator.generate(ids, max_new_tokens=12)
     for _ in range(4):
         next(answer)
-    generator.rewind(3)
+    generator.rewind(rest % len(generator.tokens))
+    generator._shared.decoder.run([5], generator._cache, len(generator.tokens), is_greedy=True)
     for _ in answer:
         pass
     assert (answer.tokens, generator.tokens) == (wanted, (*ids, *wanted[:-1]))
