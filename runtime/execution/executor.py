@@ -33,7 +33,7 @@ from .pending import PendingRun, Readback
 from .ports import Feed, bind_symbols
 from .problem_buffer import ProblemBuffer
 from .recording import Recording, Replay
-from .repeat import RepeatedRun
+from .repeat import Behind, RepeatedRun
 from .run_sizes import PlanSizes, RunSizes
 from .weight_pool import WeightPool
 
@@ -41,8 +41,6 @@ Measured = TypeVar("Measured")
 #: Symbols, and values of one, that are copied from a table on the device: a write to the uniform takes the host longer
 #: than two copies in a run's own submission, since wgpu makes a staging buffer and further commands for it
 MOST_COPIED, MOST_VALUES = 2, 1 << 14
-#: Returns dispatches on the tensors of a run, its inputs and its outputs: the same list for the same tensors
-Behind = Callable[[Mapping[str, Any], Mapping[str, Any]], "list[Dispatch] | None"]
 
 
 class Executor:
@@ -192,7 +190,7 @@ class Executor:
     ) -> dict[str, Any] | None:
         """Return the results if the last run can be repeated for exactly these tensors (:mod:`.repeat`), else None.
 
-        ``behind`` returns dispatches on the tensors that follow in the same submission.
+        What ``behind`` returns follows in the same submission.
         """
         with self._lock:
             repeated = self._repeated
@@ -214,8 +212,7 @@ class Executor:
     ) -> PendingRun:
         self._check_open()
         with repeated.pinned():
-            further = None if behind is None else behind(feeds, targets)
-            self._replay.submit(repeated.followed_by(further), repeated.buffers())
+            self._replay.submit(repeated.followed_by(behind, feeds, targets), repeated.buffers())
         return PendingRun(self.device, targets)
 
     def profile(self, feeds: Mapping[str, Feed]) -> timing.Profile:

@@ -5,17 +5,29 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from ..memory.storage import Storage, pinned
 from ..memory.tensor import Tensor
-from ..plan.record import record
 from .dispatch import Dispatch
 from .recording import Recording
 
 
-@record
+class Behind(Protocol):
+    """Dispatches on the tensors of a run, its inputs and its outputs, that follow in the same submission.
+
+    They are the same list for the same tensors as long as the ``stamp`` is the same; None: none follow.
+    """
+
+    @property
+    def stamp(self) -> int: ...
+
+    def __call__(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Dispatch] | None: ...
+
+
+@dataclass(eq=False, slots=True)
 class RepeatedRun:
     """Weak references to the tensors of a run, and the commands that it submitted.
 
@@ -29,6 +41,7 @@ class RepeatedRun:
     storages: tuple[Storage, ...]
     recording: Recording
     watched: tuple[weakref.ref[Any], ...]
+    _followed: tuple[int, Recording] | None = field(default=None, init=False)  #: the stamp of what follows, and all
 
     @classmethod
     def of(
@@ -55,10 +68,17 @@ class RepeatedRun:
                 return False
         return not any(storage._released for storage in self.storages)
 
-    def followed_by(self, behind: list[Dispatch] | None) -> Recording:
+    def followed_by(self, behind: Behind | None, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> Recording:
         """Return the recording with further dispatches behind it."""
-        recording = self.recording
-        return recording if behind is None else Recording(recording.before, (*recording.lists, behind), ())
+        if behind is None:
+            return self.recording
+        stamp = behind.stamp  # read first: what is asked for may change it
+        if self._followed is None or self._followed[0] != stamp:
+            further, recording = behind(feeds, targets), self.recording
+            if further is not None:
+                recording = Recording(recording.before, (*recording.lists, further), ())
+            self._followed = stamp, recording
+        return self._followed[1]
 
     def pinned(self) -> AbstractContextManager[None]:
         """Pin the memory while the run is submitted."""

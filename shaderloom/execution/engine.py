@@ -196,7 +196,7 @@ class WgpuEngine:
             self.watch.poll()
             if self.watch.waits:
                 return None
-            behind = partial(self.watch.behind, ready.states)
+            behind = self.watch.behind(ready.states)
         start = time.perf_counter()
         results = ready.executor.try_replay(feeds, targets, behind)
         if results is not None:

@@ -27,6 +27,7 @@ from ..runtime.execution.finite_scan import INTERVAL, FiniteScan, ScannedTensor,
 from ..runtime.execution.scan_kernels import ANY_KIND, NOT_A_NUMBER
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
+from ..runtime.plan.record import record
 from .resources import DeviceResources
 
 #: Elements that are looked at together: they stay in the processor's cache
@@ -66,6 +67,7 @@ class OverflowWatch:
         self._allowed: dict[str, int] = {}  #: kinds of elements of outputs for which a calibration has changed nothing
         self._ran: set[str | _Shapes] = set()  #: plans of which a run was looked at
         self._scan: FiniteScan | None = None
+        self._changes = 0  #: of what is scanned behind a repeated run
         self._scanned_states = 0.0  #: when caches in place were scanned
         self._passed: dict[str, weakref.ref[Tensor]] = {}  #: those that runs since then have written
         self._closed = False
@@ -131,6 +133,7 @@ class OverflowWatch:
     def _settle(self, feeds: Mapping[str, Any], kinds: _Kinds) -> None:
         self._add(self._settled, (_shapes(feeds), kinds))
         for name, has_nan in kinds:
+            self._changes += 1
             self._allowed[name] = self._allowed.get(name, 0) | (ANY_KIND if has_nan else ANY_KIND & ~NOT_A_NUMBER)
             if has_nan:
                 notify(
@@ -176,13 +179,23 @@ class OverflowWatch:
         for tensor in filter(can_scan, results.values()):
             tensor.watch(self._after_download)
 
-    def behind(
+    def behind(self, states: Collection[str]) -> ScanBehind:
+        """Return what scans the repeated runs of a plan, to be submitted with each; :meth:`count` follows.
+
+        ``states`` are those of :meth:`must_repeat`.
+        """
+        return ScanBehind(self, states)
+
+    def stamp(self, states: Collection[str]) -> int:
+        """Return a number that changes when the :meth:`dispatches` for the same tensors do."""
+        if states and self._scans_states():
+            self._changes += 1
+        return self._changes
+
+    def dispatches(
         self, states: Collection[str], feeds: Mapping[str, Tensor], targets: Mapping[str, Tensor]
     ) -> list[Dispatch] | None:
-        """Return the dispatches that scan a repeated run, to be submitted with it; None for nothing to scan.
-
-        ``states`` are those of :meth:`must_repeat`.  Once it was submitted, :meth:`count` follows.
-        """
+        """Return the dispatches that scan a repeated run; None for nothing to scan."""
         with self._lock:
             if self._scan is None:  # no run before had an output to scan
                 return None
@@ -190,7 +203,7 @@ class OverflowWatch:
             return self._scan.dispatches(outputs, inputs) if outputs else None
 
     def count(self) -> None:
-        """Count a run that was submitted with what :meth:`behind` has returned."""
+        """Count a run that was submitted with the :meth:`dispatches` behind it."""
         with self._lock:
             if self._scan is not None:
                 self._scan.count()
@@ -212,13 +225,18 @@ class OverflowWatch:
         self, feeds: Mapping[str, Any], outputs: Mapping[str, Tensor], states: Collection[str]
     ) -> list[str]:
         """Return the caches in place that need no scan now."""
-        now = time.perf_counter()
-        if not states or now - self._scanned_states >= INTERVAL:
-            self._scanned_states = now
+        if not states:
+            return []
+        if self._scans_states():
+            self._scanned_states = time.perf_counter()
             self._passed.clear()
+            self._changes += 1  # the next run may pass them
             return []
         read = {feed._storage.gpu.uid for feed in feeds.values() if can_scan(feed)}
         return [name for name in states if name in outputs and outputs[name]._storage.gpu.uid in read]
+
+    def _scans_states(self) -> bool:
+        return time.perf_counter() - self._scanned_states >= INTERVAL
 
     def _scan_passed(self) -> None:
         """Scan the caches that runs have written since they were scanned."""
@@ -234,6 +252,7 @@ class OverflowWatch:
 
     def _opened(self) -> FiniteScan:
         if self._scan is None:
+            self._changes += 1
             self._scan = FiniteScan(self._resources.device, (len(self._outputs), len(self._inputs)))
         return self._scan
 
@@ -258,6 +277,7 @@ class OverflowWatch:
         """Leave the device: the next run of each plan is the first one on another."""
         with self._lock:
             self._scan = None
+            self._changes += 1
             self._passed.clear()
             self._ran.clear()
 
@@ -284,6 +304,21 @@ class OverflowWatch:
             "inputs were: a tensor that is stored as float16 has left its range; the next run in which that "
             "happens is measured and repeated with float32 in its place (session.calibrate does it at once)"
         )
+
+
+@record
+class ScanBehind:
+    """Scans the repeated runs of a plan that writes a part of each of its outputs ``states``."""
+
+    watch: OverflowWatch
+    states: Collection[str]
+
+    @property
+    def stamp(self) -> int:
+        return self.watch.stamp(self.states)
+
+    def __call__(self, feeds: Mapping[str, Tensor], targets: Mapping[str, Tensor]) -> list[Dispatch] | None:
+        return self.watch.dispatches(self.states, feeds, targets)
 
 
 def _named(kinds: _Kinds) -> str:
