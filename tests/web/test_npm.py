@@ -82,13 +82,21 @@ def test_the_package_is_small(package: Path):
         assert len(gzip.compress((package / name).read_bytes(), 9)) <= 35_000
         sources = json.loads((package / f"{name}.map").read_text())["sources"]
         assert any(source.endswith("runtime/web/shaderloom/session.js") for source in sources)
-    at_once, waiting = set(), [package / "modules" / "shaderloom.js"]
-    while waiting:
-        at_once.add(path := waiting.pop())
-        imports = re.findall(r'^(?:import |\} )(?:.* )?(?:from )?"(\./.+)";$', path.read_text(), re.MULTILINE)
-        waiting += [path.parent / name for name in imports if path.parent / name not in at_once]
-    assert len(at_once) > 1
+    entry = package / "modules" / "shaderloom.js"
+    at_once, all_of_them = imported(entry, at_once=True), imported(entry)
+    assert at_once < all_of_them < set((package / "modules").rglob("*.js"))
     assert sum(path.stat().st_size for path in at_once) <= 120_000
+    assert sum(path.stat().st_size for path in all_of_them) <= 163_200
+
+
+def imported(entry: Path, *, at_once: bool = False) -> set[Path]:
+    """A module, those that it imports, and those that these import; without ``at_once`` also later ones and workers."""
+    names = re.compile(r'^(?:import|export) .*"(\..+\.js)";$' if at_once else r'"(\.{1,2}/.+?\.js)"', re.MULTILINE)
+    found, waiting = set[Path](), [entry]
+    while waiting:
+        found.add(path := waiting.pop())
+        waiting += {(path.parent / name).resolve() for name in names.findall(path.read_text())} - found
+    return found
 
 
 def test_the_package_says_what_is_in_it(package: Path):
@@ -123,7 +131,7 @@ def test_each_form_runs_a_bundle(browser: Chromium, package: Path, bundle: Path,
         }
     assert agree
     assert all(agree)
-    place = "modules/" if form.startswith("modules") else ""
+    place = "modules/shaderloom/" if form.startswith("modules") else ""
     assert workers == [[f"/package/{place}checking_worker.js", {}]]
     if not form.startswith("modules"):
         assert scripts == {

@@ -1,7 +1,7 @@
 // Build the npm package of the browser runner: node build.mjs REPOSITORY FOLDER, with esbuild to import from
 // REPOSITORY/build/node.
 
-import { copyFile, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -9,21 +9,22 @@ const [repository, folder] = process.argv.slice(2);
 const web = join(repository, "runtime", "web");
 const { build } = createRequire(join(repository, "build", "node", "package.json"))("esbuild");
 
-const entry = join(web, "shaderloom.js");
-const generation = join(web, "generate.js");
+const entries = ["shaderloom.js", "generate.js"].map((name) => join(web, name));
+const inner = (await readdir(join(web, "shaderloom"))).filter((name) => name.endsWith(".js"));
 const BANNER = { js: "/*! Shaderloom, MIT licence: runs shader bundles with WebGPU */" };
 
 /** Build one form of the runner. @param {import("esbuild").BuildOptions} options */
 const form = (options) => build({
-  entryPoints: [entry], bundle: true, target: "es2022", banner: BANNER, logLevel: "warning", ...options,
+  entryPoints: [entries[0]], bundle: true, banner: BANNER, target: "es2022", logLevel: "warning", ...options,
 });
 
-/** Leaves types and descriptions out, which esbuild keeps of classes alone: the package's declarations have them.
+/** Leaves types and descriptions out: the package's declarations have them.
  *  @type {import("esbuild").Plugin} */
 const plain = {
   name: "plain",
   setup: ({ onLoad }) => onLoad({ filter: /\.js$/ }, async ({ path }) => {
-    return { contents: (await readFile(path, "utf8")).replace(/^[ \t]*\/\*\*(?:(?!\*\/).)*\*\/[ \t]*\n/gms, "") };
+    const code = (await readFile(path, "utf8")).replace(/^[ \t]*\/\*\*(?:(?!\*\/).)*\*\/[ \t]*\n/gms, "");
+    return { contents: entries.includes(path) ? `${BANNER.js}\n${code}` : code };
   }),
 };
 
@@ -32,10 +33,10 @@ await mkdir(folder, { recursive: true });
 // Beside each form, which starts them for large files.
 const workers = ["checking_worker.js", "hashing_worker.js"].map((name) => join(web, "shaderloom", name));
 await Promise.all([
-  // For bundlers: what a page may never need, such as programs and profiles, is in chunks of its own.
+  // For bundlers, which leave to later what a page may never need, such as programs and profiles: the modules as they are.
   form({
-    entryPoints: [entry, generation, ...workers], outdir: join(folder, "modules"), entryNames: "[name]", chunkNames: "[name]-[hash]",
-    format: "esm", splitting: true, plugins: [plain],
+    entryPoints: [...entries, ...inner.map((name) => join(web, "shaderloom", name))], outdir: join(folder, "modules"),
+    format: "esm", bundle: false, banner: {}, plugins: [plain],
   }),
   // For pages without a build: one file, as a module or with the global `shaderloom`.
   form({ outfile: join(folder, "shaderloom.min.js"), format: "esm", minify: true, sourcemap: true }),
