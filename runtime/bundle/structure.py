@@ -20,6 +20,8 @@ from ..plan.size_bounds import LARGEST
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: A type with the number of its items: T[9], T[1..9], T{9}
+_MANY = re.compile(r"(.+)([\[{])(?:(\d+)\.\.)?(\d+)[\]}]")
 _OPERATORS = ("+", "*", "//", "%", "min", "max")
 
 Check = Callable[[Any], None]
@@ -46,6 +48,13 @@ def schema() -> Any:
     """Return the shared table."""
     text = (files("shaderloom.runtime") / "web" / "shaderloom" / "schema.js").read_text(encoding="utf-8")
     return json.loads(text.partition("SCHEMA = ")[2].rstrip().removesuffix(";"))
+
+
+def most_of(kind: str, field: str) -> int:
+    """Return how many items a field of a type of the table has at most."""
+    many = _MANY.fullmatch(schema()["types"][kind][field])
+    assert many is not None
+    return int(many[4])
 
 
 def read(content: bytes, kind: str) -> Any:
@@ -109,21 +118,24 @@ def _named(kind: str) -> Check:
 
 
 def _check_of(form: Any) -> Check:
-    if isinstance(form, str):
-        return _BUILT_IN[form] if form in _BUILT_IN else _named(form)
-    if "record" in form:
-        return _record(form["record"], form.get("optional", {}))
-    if "kinds" in form:
-        return _kinds({kind: _check_of(item) for kind, item in form["kinds"].items()})
-    if "list" in form:
-        return _list(_check_of(form["list"]), form.get("least", 0), form["most"])
-    if "map" in form:
-        return _map(_check_of(form["map"]), form["most"])
-    if "tuple" in form:
-        return _tuple([_check_of(item) for item in form["tuple"]])
-    if "one of" in form:
-        return _one_of(form["one of"])
-    return _or_null(_check_of(form["or null"]))
+    """Return the check of a type, in the notation that the table explains."""
+    if isinstance(form, list):
+        return _tuple([_check_of(item) for item in form])
+    if isinstance(form, dict):
+        return (
+            _kinds({kind: _check_of(item) for kind, item in form["kinds"].items()})
+            if "kinds" in form
+            else _record(form)
+        )
+    if form.endswith("?"):
+        return _or_null(_check_of(form[:-1]))
+    if many := _MANY.fullmatch(form):
+        item, bracket, least, most = many.groups()
+        check = _check_of(item)
+        return _list(check, int(least or 0), int(most)) if bracket == "[" else _map(check, int(most))
+    if "|" in form:
+        return _one_of(form.split("|"))
+    return _BUILT_IN[form] if form in _BUILT_IN else _named(form)
 
 
 def _within(name: str | int, check: Check, value: Any) -> None:
@@ -134,16 +146,16 @@ def _within(name: str | int, check: Check, value: Any) -> None:
         raise
 
 
-def _record(required: dict[str, Any], optional: dict[str, Any]) -> Check:
-    checks = {name: _check_of(form) for name, form in {**required, **optional}.items()}
+def _record(forms: dict[str, Any]) -> Check:
+    checks = [(name.removesuffix("?"), name.endswith("?"), _check_of(form)) for name, form in forms.items()]
 
     def check(value: Any) -> None:
         if not isinstance(value, dict):
             raise Refusal("type", "is not an object")
-        for name, inner in checks.items():
+        for name, is_optional, inner in checks:
             if name in value:
                 _within(name, inner, value[name])
-            elif name in required:
+            elif not is_optional:
                 raise Refusal("missing", "is missing", name)
 
     return check
@@ -154,7 +166,7 @@ def _kinds(checks: dict[str, Check]) -> Check:
     choice = _one_of(list(checks))
 
     def check(value: Any) -> None:
-        _record({"kind": "text"}, {})(value)
+        _record({"kind": "text"})(value)
         _within("kind", choice, value["kind"])
         checks[value["kind"]](value)
 

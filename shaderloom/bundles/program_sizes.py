@@ -11,7 +11,7 @@ from ..compiler.staging.partial_compile import Advance, StageInput
 from ..compiler.staging.program_graph import PendingNode
 from ..compiler.symbolic import polynomial as ix
 from ..compiler.symbolic.dimensions import declared_dimension, dimension
-from ..runtime.bundle.structure import schema
+from ..runtime.bundle.structure import most_of
 from ..runtime.plan.dtypes import UINT8
 from ..runtime.plan.errors import UnsupportedError
 from ..runtime.plan.plan import Symbol
@@ -32,7 +32,7 @@ def size_inputs(reached: Advance, symbol_of: Callable[[str], Symbol]) -> dict[st
     Raises :class:`UnsupportedError` for a stage of more symbols than a plan has.
     """
     names = sorted(symbols_of(reached))
-    most = schema()["types"]["plan"]["record"]["symbols"]["most"]
+    most = most_of("plan", "symbols")
     if len(names) > most:
         raise UnsupportedError(
             f"a stage depends on {len(names)} sizes that runs decide; {most} at most",

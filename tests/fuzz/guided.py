@@ -88,7 +88,8 @@ def _json_words() -> list[str]:
     """Return what the JSON consists of."""
     from shaderloom.runtime.bundle.structure import schema
 
-    names = {name for form in schema()["types"].values() if isinstance(form, dict) for name in form.get("record", {})}
+    forms = [form for form in schema()["types"].values() if isinstance(form, dict)]
+    names = {name.removesuffix("?") for form in forms for name in form if name != "kinds"}
     texts = ("__proto__", "n", "x", "output:same", "+", "*", "//", "%", "min", "max")
     quoted = [f'"{name}":' for name in sorted(names)] + [f'"{text}"' for text in texts]
     return [*quoted, "null", "[]", "{}", "9007199254740992", "1e999", "-1"]

@@ -1,8 +1,8 @@
 /** @import { Plan, TypedArray } from "../shaderloom.js" */
-/** @import { Bounds } from "./bounds.js" */
+/** @import { Bounds } from "./shape_relations.js" */
 
 import { ShaderloomError } from "./errors.js";
-import { byteBounds, sizeBounds } from "./plan_relations.js";
+import { byteBounds, sizeBounds } from "./shape_relations.js";
 import { bufferSize } from "./sizes.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
@@ -63,9 +63,9 @@ export class Buffers {
    *  @param {Plan} plan @param {number} weights their bytes @throws {ShaderloomError} "device" */
   requireRoom({ arenas, inputs, outputs, symbols }, weights) {
     const ranges = new Map(symbols.map(({ name, low, high }) => [name, /** @type {Bounds} */ ([low, high])]));
-    for (const port of [...inputs, ...outputs]) this.#with(port.name, byteBounds(port, ranges, [])[0], 0);
+    for (const port of [...inputs, ...outputs]) this.#with(port.name, byteBounds(port, ranges)[0], 0);
     let total = weights;
-    for (const [index, size] of arenas.entries()) total = this.#with(`arena:${index}`, sizeBounds(size, ranges, [])[0], total);
+    for (const [index, size] of arenas.entries()) total = this.#with(`arena:${index}`, sizeBounds(size, ranges)[0], total);
   }
 
   /** Return the bytes of a buffer and of those beside it. @param {string} name @param {number} size

@@ -4,9 +4,9 @@
 /** @import { ReadManifest } from "./manifest.js" */
 
 import { readManifest } from "./checking.js";
-import { sortedEntries } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { Refusal } from "./structure.js";
+import { isSame } from "./shape_relations.js";
+import { each, own, rule } from "./structure.js";
 
 /** Return the manifest of a further model of a bundle, whose files must be the bundle's. @param {BundleFiles} bundle
  *  @param {string} model @returns {Promise<ReadManifest>} @throws {ShaderloomError} "bundle" */
@@ -16,12 +16,12 @@ export async function fetchModel(bundle, model) {
   return { ...await readManifest(content, file, (manifest) => checkFurther(manifest, bundle.manifest)), content };
 }
 
-/** Check that a manifest's files are the bundle's own. @param {any} manifest @param {any} own @throws {Refusal} */
-export function checkFurther(manifest, own) {
-  for (const [name, { size, sha256 }] of sortedEntries(manifest.files)) {
-    const listed = Object.hasOwn(own.files, name) && own.files[name];
-    if (listed?.size !== size || listed.sha256.join() !== sha256.join()) {
-      throw new Refusal("further file", "is listed otherwise in 'manifest.json'", ["files", name]);
-    }
-  }
+/** Check that a manifest's files are the bundle's own. @param {any} manifest @param {any} bundle its manifest
+ *  @throws {import("./structure.js").Refusal} */
+export function checkFurther(manifest, bundle) {
+  each(manifest, "files", ({ size, sha256 }, name) => {
+    const listed = own(bundle.files, name);
+    const isSameFile = listed?.size === size && isSame(listed.sha256, sha256);
+    rule("further file", isSameFile, "is listed otherwise in 'manifest.json'");
+  });
 }

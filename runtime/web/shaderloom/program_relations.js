@@ -1,40 +1,37 @@
 // The relations between the fields of a program: the checks of runtime/bundle/program_relations.py in the same order,
 // by the same rules.
 
-/** @import { Bounds } from "./bounds.js" */
-/** @import { Path } from "./manifest_relations.js" */
-/** @import { PlanUse, PortType } from "./plan_relations.js" */
+/** @import { PlanUse } from "./plan_relations.js" */
+/** @import { Bounds, PortType } from "./shape_relations.js" */
 
-import { byName, BYTES, checkRange, checkShapes, requireListed, sortedEntries } from "./manifest_relations.js";
-import { byteBounds, fedTypes, isSameShape, sizeBounds } from "./plan_relations.js";
+import { requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
+import { byName, byteBounds, checkRange, checkShapes, fedTypes, isSameType, sizeBounds } from "./shape_relations.js";
 import { MOST_ITERATIONS, MOST_WORK } from "./sizes.js";
-import { Refusal } from "./structure.js";
+import { each, own, rule, within } from "./structure.js";
 
 /** Element types of integers that a run may read. */
 const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
 
-/** The type of the number of an iteration. @type {PortType} */
+/** The types of the number of an iteration, and of the condition on which a loop goes on. */
 const NUMBER = { dtype: "int64", shape: [] };
+const CONDITION = { dtype: "bool", shape: [] };
 
 /** Kinds of steps that no other step follows. */
 const LAST = ["branch", "compare", "refuse"];
 
 /** @param {any} manifest @param {Set<string>} planKeys those of its plans that are no stages: no stage and no program
- *  may have one of them @throws {Refusal} for the first relation that does not hold */
+ *  may have one of them @throws {import("./structure.js").Refusal} for the first relation that does not hold */
 export function checkPrograms(manifest, planKeys) {
   const seen = new Set(planKeys);
   let total = 0;
-  for (const [index, program] of manifest.programs.entries()) {
-    const path = ["programs", index];
-    if (seen.has(program.key)) throw new Refusal("plan twice", "is listed twice", path);
+  each(manifest, "programs", (program) => {
+    rule("plan twice", !seen.has(program.key), "is listed twice");
     seen.add(program.key);
     for (const _ of stepsOf(program.steps)) total++;
-    if (total > SCHEMA.steps) {
-      throw new Refusal("steps", `has more than ${SCHEMA.steps} steps with the programs before it`, path);
-    }
-    new ProgramCheck(manifest, program, planKeys).run(path);
-  }
+    rule("steps", total <= SCHEMA.steps, `has more than ${SCHEMA.steps} steps with the programs before it`);
+    new ProgramCheck(manifest, program, planKeys).run();
+  });
 }
 
 /** Yield all steps, those inside of branches and loops too. @param {any[]} steps @returns {Generator<any>} */
@@ -48,22 +45,19 @@ export function* stepsOf(steps) {
 /** Return what the stages with the plan of a key ask of it. @param {any} manifest @param {string} key
  *  @returns {PlanUse[]} */
 export function stageUses(manifest, key) {
-  /** @type {PlanUse[]} */
-  const uses = [];
-  for (const program of manifest.programs) {
-    for (const [step, types] of typed(program.steps, new Scope(fedTypes(manifest, program.shapes)))) {
-      if (step.kind !== "stage" || (step.plan !== key && step.software !== key)) continue;
-      const sizes = Object.entries(step.sizes).map(([port, symbol]) =>
-        /** @type {[string, PortType]} */ ([port, { dtype: "uint8", shape: [symbol, 0] }]));
-      uses.push({
-        inputs: new Map([...step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]), ...sizes]),
-        outputs: byName(step.outputs),
-        ranges: new Map([...Object.entries(manifest.dynamic),
-          ...Object.entries(program.ranges).map(([name, range]) => /** @type {[string, any]} */ ([name, sizesOf(range)]))]),
-      });
+  return manifest.programs.flatMap((/** @type {any} */ program) => {
+    const integers = Object.entries(program.ranges).map(([name, range]) => [name, sizesOf(range)]);
+    const ranges = new Map([...Object.entries(manifest.dynamic), .../** @type {[string, any][]} */ (integers)]);
+    /** @type {PlanUse[]} */
+    const uses = [];
+    for (const [step, types] of typed(program.steps, new Scope(fedTypes(manifest, program)))) {
+      if (step.kind !== "stage" || ![step.plan, step.software].includes(key)) continue;
+      const inputs = new Map(step.inputs.map((/** @type {string} */ name) => [name, types.get(name)]));
+      for (const [port, symbol] of Object.entries(step.sizes)) inputs.set(port, { dtype: "uint8", shape: [symbol, 0] });
+      uses.push({ inputs, outputs: byName(step.outputs), ranges });
     }
-  }
-  return uses;
+    return uses;
+  });
 }
 
 /** Return the range of the sizes of a symbol that stands for integers: without what is below 0. @param {any} integers */
@@ -113,10 +107,11 @@ function carriedType({ initial, symbols = [] }, types) {
 }
 
 /** Return whether a value has a type, of which an element type, a shape and an axis may be open: null.
- *  @param {any} type @param {any} value */
-const fits = ({ dtype, shape }, value) => [null, value.dtype].includes(dtype) && (!shape
-  || shape.length === value.shape.length && shape.every((/** @type {any} */ size, /** @type {number} */ axis) =>
-    size === null || isSameShape([size], [value.shape[axis]])));
+ *  @param {PortType} type @param {any} value */
+function fits({ dtype, shape }, value) {
+  const sizes = shape?.map((size, axis) => size ?? value.shape[axis]);
+  return isSameType({ dtype: dtype ?? value.dtype, shape: sizes ?? value.shape }, value);
+}
 
 /** Items by name, of which the newest can be forgotten. @template Item */
 class Scope {
@@ -166,191 +161,186 @@ class ProgramCheck {
     this.#manifest = manifest;
     this.#program = program;
     this.#planKeys = planKeys;
-    this.#values = new Scope(fedTypes(manifest, program.shapes));
+    this.#values = new Scope(fedTypes(manifest, program));
   }
 
-  /** @param {Path} path */
-  run(path) {
-    const { dynamic } = this.#manifest;
-    const { shapes, ranges, steps } = this.#program;
-    const results = this.#manifest.outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }]);
-    checkShapes(this.#manifest, shapes, path);
-    for (const [name, sizes] of sortedEntries(ranges)) {
-      if (Object.hasOwn(dynamic, name)) {
-        throw new Refusal("names", "is a dynamic dimension, too", [...path, "ranges", name]);
-      }
-      checkRange(sizes, [...path, "ranges", name]);
-    }
+  run() {
+    const { dynamic, outputs } = this.#manifest;
+    const { shapes } = this.#program;
+    checkShapes(this.#manifest, this.#program);
+    each(this.#program, "ranges", (range, name) => {
+      rule("names", !Object.hasOwn(dynamic, name), "is a dynamic dimension, too");
+      checkRange(range);
+    });
     for (const dim of Object.values(shapes).flat()) {
       if (typeof dim === "string") this.#symbols.set(dim, [dynamic[dim].low, dynamic[dim].high]);
     }
-    this.#checkSteps(steps, results, [...path, "steps"]);
+    const results = outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }]);
+    this.#checkSteps(this.#program, "steps", results);
   }
 
-  /** Check the steps to the end of their block, where `results` are values of these types; afterwards only what was
-   *  there before them is there. Return how many steps they carry out at least.
-   *  @param {any[]} steps @param {[string, PortType][]} results @param {Path} path @returns {number} */
-  #checkSteps(steps, results, path) {
+  /** Check the steps of a field to the end of their block, where `results` are values of these types; afterwards only
+   *  what was there before them is there. Return how many steps they carry out at least.
+   *  @param {any} owner @param {string} field @param {[string, PortType][]} results @returns {number} */
+  #checkSteps(owner, field, results) {
     const [values, symbols] = [this.#values.size, this.#symbols.size];
+    const steps = owner[field];
     let least = 0;
-    for (const [index, step] of steps.entries()) {
-      const place = [...path, index];
-      if (LAST.includes(step.kind) && index + 1 < steps.length) {
-        throw new Refusal("last step", "is not the last step", place);
-      }
-      if (["branch", "compare"].includes(step.kind)) {
-        this.#checkDecision(step, place);
-        least += Math.min(...["true", "false"].map((side) => this.#checkSteps(step[side], results, [...place, side])));
-      } else if (step.kind === "loop") least += this.#checkLoop(step, place);
-      else if (step.kind === "stage") this.#checkStage(step, place);
-      else if (step.kind === "read") {
-        this.#requireRead(step.value, step.symbols.length, INTEGERS, [...place, "value"]);
-        for (const [at, symbol] of step.symbols.entries()) {
-          this.#defineSymbol(symbol, [...place, "symbols", at], -Infinity);
-        }
-      } else if (step.kind === "alias") {
-        this.#define(step.value, this.#require(step.source, [...place, "source"]), [...place, "value"]);
-      }
-      if (++least > MOST_WORK) {
-        throw new Refusal("work", `ends what carries out more than ${MOST_WORK} steps in each run`, place);
+    each(owner, field, (step, index) => {
+      rule("last step", !LAST.includes(step.kind) || index + 1 === steps.length, "is not the last step");
+      least += this.#checkStep(step, results) + 1;
+      rule("work", least <= MOST_WORK, `ends what carries out more than ${MOST_WORK} steps in each run`);
+    });
+    if (!LAST.includes(steps.at(-1)?.kind)) {
+      for (const [name, type] of results) {
+        const value = this.#values.get(name);
+        rule("result", value && fits(type, value), `ends without '${name}', or with one of another type`, field);
       }
     }
-    if (!LAST.includes(steps.at(-1)?.kind)) this.#checkResults(results, path);
     this.#values.forget(values);
     this.#symbols.forget(symbols);
     return least;
   }
 
-  /** Check what a step decides by: a condition, or sizes, which may be negative here.
-   *  @param {any} step @param {Path} path */
-  #checkDecision(step, path) {
-    if (step.kind === "branch") this.#requireRead(step.condition, 1, ["bool"], [...path, "condition"]);
-    else for (const name of ["left", "right"]) sizeBounds(step[name], this.#symbols, [...path, name], true);
+  /** Check a step, and return how many others it carries out at least. @param {any} step
+   *  @param {[string, PortType][]} results of the block @returns {number} */
+  #checkStep(step, results) {
+    switch (step.kind) {
+      case "branch": case "compare":
+        this.#checkDecision(step);
+        return Math.min(...["true", "false"].map((side) => this.#checkSteps(step, side, results)));
+      case "loop": return this.#checkLoop(step);
+      case "stage": this.#checkStage(step); break;
+      case "alias": {
+        const type = within("source", (name) => this.#require(name), step.source);
+        this.#define(step, "value", type);
+        break;
+      }
+      case "read":
+        this.#requireRead(step, "value", step.symbols.length, INTEGERS);
+        each(step, "symbols", (symbol) => this.#defineSymbol(symbol, -Infinity));
+    }
+    return 0;
   }
 
-  /** Return the upper bound of a symbol. @param {string} symbol @param {Path} path @param {number} least
-   *  @returns {number} */
-  #defineSymbol(symbol, path, least = 0) {
-    const { ranges } = this.#program;
-    if (!Object.hasOwn(ranges, symbol) || this.#symbols.get(symbol) || ranges[symbol].low < least) {
-      throw new Refusal("read symbol", "has no range, or is read twice", path);
-    }
-    const { low, high } = sizesOf(ranges[symbol]);
+  /** Check what a step decides by: a condition, or sizes, which may be negative here. @param {any} step */
+  #checkDecision(step) {
+    if (step.kind === "branch") this.#requireRead(step, "condition", 1, ["bool"]);
+    else for (const name of ["left", "right"]) within(name, (size) => sizeBounds(size, this.#symbols, true), step[name]);
+  }
+
+  /** @param {string} symbol @param {number} [least] @returns {number} its upper bound */
+  #defineSymbol(symbol, least = 0) {
+    const range = own(this.#program.ranges, symbol);
+    const isNew = range && !this.#symbols.get(symbol) && range.low >= least;
+    rule("read symbol", isNew, "has no range, or is read twice");
+    const { low, high } = sizesOf(range);
     this.#symbols.set(symbol, [low, high]);
     return high;
   }
 
-  /** @param {[string, PortType][]} results @param {Path} path */
-  #checkResults(results, path) {
-    for (const [name, type] of results) {
-      const value = this.#values.get(name);
-      if (!value || !fits(type, value)) {
-        throw new Refusal("result", `ends without '${name}', or with one of another type`, path);
-      }
+  /** Check a loop: how often it runs, what it carries and gives, and its body. Return how many iterations and steps it
+   *  carries out at least. @param {any} step @returns {number} */
+  #checkLoop(step) {
+    const { count, symbol, condition, going } = step;
+    const isOpen = condition !== null || going !== null;
+    const reason = `has more than ${MOST_ITERATIONS} iterations`;
+    rule("loop", count !== null || symbol !== null, "has no bound of its iterations");
+    const [low, high] = within("count", () => (count === null ? [0, 0] : sizeBounds(count, this.#symbols)), count);
+    rule("iterations", high <= MOST_ITERATIONS, reason, "count");
+    rule("loop", symbol !== null || !isOpen, "has a number of iterations that only a symbol can have");
+    if (condition !== null) this.#requireRead(step, "condition", 1, ["bool"]);
+    each(step, "carried", ({ initial }) => within("initial", (name) => this.#require(name), initial));
+    const inside = this.#values.size;
+    this.#define(step, "iteration", NUMBER);
+    const results = this.#resultsOf(step);
+    each(step, "carried", (carried) => {
+      if (carried.symbols) each(carried, "symbols", (name) => name !== null && this.#defineSymbol(name));
+      byteBounds(/** @type {PortType} */ (this.#values.get(carried.name)), this.#symbols);
+    });
+    const work = 1 + this.#checkSteps(step, "steps", results);
+    this.#values.forget(inside);
+    if (symbol !== null) {
+      const most = within("symbol", () => this.#defineSymbol(symbol), symbol);
+      rule("iterations", most <= MOST_ITERATIONS, reason, "symbol");
     }
+    for (const [name, type] of loopResults(step, this.#values)) this.#defineNew(name, type);
+    return isOpen ? 0 : Math.max(low, 0) * work;
   }
 
-  /** Check a loop: how often it runs, what it carries and gives, and its body. Return how many iterations and steps it
-   *  carries out at least. @param {any} step @param {Path} path @returns {number} */
-  #checkLoop(step, path) {
-    const { count, symbol, condition, going, iteration, carried, stacked } = step;
-    if (count === null && symbol === null) throw new Refusal("loop", "has no bound of its iterations", path);
-    const [low, high] = count === null ? [0, 0] : sizeBounds(count, this.#symbols, [...path, "count"]);
-    if (high > MOST_ITERATIONS) {
-      throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "count"]);
-    }
-    if (symbol === null && (condition !== null || going !== null)) {
-      throw new Refusal("loop", "has a number of iterations that only a symbol can have", path);
-    }
-    if (condition !== null) this.#requireRead(condition, 1, ["bool"], [...path, "condition"]);
-    for (const [at, { initial }] of carried.entries()) this.#require(initial, [...path, "carried", at, "initial"]);
-    const inside = this.#values.size;
-    this.#define(iteration, NUMBER, [...path, "iteration"]);
+  /** Define what a loop carries, and return what the end of its body must have: one type for each name.
+   *  @param {any} step @returns {[string, PortType][]} */
+  #resultsOf(step) {
     /** @type {Map<string, PortType>} */
     const results = new Map();
     /** @param {string} name @param {PortType} type @returns {boolean} whether the name stands for this type alone */
     const expect = (name, type) => {
       const present = results.get(name) ?? type;
       results.set(name, present);
-      return present.dtype === type.dtype && isSameShape(present.shape, type.shape);
+      return isSameType(present, type);
     };
-    for (const [at, each] of carried.entries()) {
-      const { dtype, shape } = /** @type {{ dtype: string, shape: any[] }} */ (this.#values.get(each.initial));
-      const { symbols = shape.map(() => null) } = each;
-      if (symbols.length !== shape.length) {
-        throw new Refusal("carried", "has symbols of another number of axes", [...path, "carried", at, "symbols"]);
-      }
-      this.#define(each.name, carriedType(each, this.#values), [...path, "carried", at, "name"]);
-      if (!expect(each.next, { dtype, shape: shape.map((size, axis) => symbols[axis] === null ? size : null) })) {
-        throw new Refusal("carried", "is carried as values of two types", [...path, "carried", at, "next"]);
-      }
-    }
-    for (const [at, { row, dtype, shape }] of stacked.entries()) {
-      const place = [...path, "stacked", at];
-      byteBounds({ dtype, shape: [...shape, MOST_ITERATIONS] }, this.#symbols, place);
-      if ((BYTES.get(dtype) ?? 0) % 4) throw new Refusal("row", "is not made of whole words", place);
-      if (!expect(row, { dtype, shape })) throw new Refusal("row", "has another type than what is carried", place);
-    }
-    if (going !== null && !expect(going, { dtype: "bool", shape: [] })) {
-      throw new Refusal("loop", "goes on by a value of another type than bool", [...path, "going"]);
-    }
-    for (const [at, { name, symbols = [] }] of carried.entries()) {
-      for (const [axis, own] of symbols.entries()) {
-        if (own !== null) this.#defineSymbol(own, [...path, "carried", at, "symbols", axis]);
-      }
-      byteBounds(/** @type {PortType} */ (this.#values.get(name)), this.#symbols, [...path, "carried", at]);
-    }
-    const work = 1 + this.#checkSteps(step.steps, [...results], [...path, "steps"]);
-    this.#values.forget(inside);
-    if (symbol !== null && this.#defineSymbol(symbol, [...path, "symbol"]) > MOST_ITERATIONS) {
-      throw new Refusal("iterations", `has more than ${MOST_ITERATIONS} iterations`, [...path, "symbol"]);
-    }
-    for (const [name, type] of loopResults(step, this.#values)) this.#define(name, type, path);
-    return condition === null && going === null ? Math.max(low, 0) * work : 0;
+    each(step, "carried", (carried) => {
+      const { dtype, shape } = /** @type {{ dtype: string, shape: any[] }} */ (this.#values.get(carried.initial));
+      const symbols = carried.symbols ?? shape.map(() => null);
+      rule("carried", symbols.length === shape.length, "has symbols of another number of axes", "symbols");
+      this.#define(carried, "name", carriedType(carried, this.#values));
+      const following = { dtype, shape: shape.map((size, axis) => (symbols[axis] === null ? size : null)) };
+      rule("carried", expect(carried.next, following), "is carried as values of two types", "next");
+    });
+    each(step, "stacked", ({ row, dtype, shape }) => {
+      byteBounds({ dtype, shape: [...shape, MOST_ITERATIONS] }, this.#symbols);
+      rule("row", SCHEMA.dtypes[dtype] % 4 === 0, "is not made of whole words");
+      rule("row", expect(row, { dtype, shape }), "has another type than what is carried");
+    });
+    const isCondition = step.going === null || expect(step.going, CONDITION);
+    rule("loop", isCondition, "goes on by a value of another type than bool", "going");
+    return [...results];
   }
 
-  /** @param {any} step @param {Path} path */
-  #checkStage(step, path) {
+  /** @param {any} step */
+  #checkStage(step) {
     for (const key of [step.plan, step.software ?? step.plan]) {
-      if (this.#planKeys.has(key)) throw new Refusal("plan twice", "is a plan of its own, too", path);
-      requireListed(this.#manifest.files, `plan-${key}.json`, path);
+      rule("plan twice", !this.#planKeys.has(key), "is a plan of its own, too");
+      requireListed(this.#manifest, `plan-${key}.json`);
     }
-    for (const [at, name] of step.inputs.entries()) this.#require(name, [...path, "inputs", at]);
-    for (const [port, symbol] of sortedEntries(step.sizes)) {
-      if (!this.#symbols.get(symbol) || this.#values.get(port)) {
-        throw new Refusal("size", "is of no symbol that is there, or a value, too", [...path, "sizes", port]);
-      }
-    }
-    for (const [at, port] of step.outputs.entries()) {
-      const place = [...path, "outputs", at];
-      byteBounds(port, this.#symbols, place);
-      this.#define(port.name, port, place);
-    }
+    each(step, "inputs", (name) => this.#require(name));
+    each(step, "sizes", (symbol, port) => {
+      const isSize = this.#symbols.get(symbol) && !this.#values.get(port);
+      rule("size", isSize, "is of no symbol that is there, or a value, too");
+    });
+    each(step, "outputs", (port) => {
+      byteBounds(port, this.#symbols);
+      this.#defineNew(port.name, port);
+    });
   }
 
-  /** @param {string} name @param {Path} path */
-  #require(name, path) {
+  /** @param {string} name */
+  #require(name) {
     const value = this.#values.get(name);
-    if (!value) throw new Refusal("value", "is no value that is there", path);
+    rule("value", value, "is no value that is there");
     return value;
   }
 
-  /** Check that a value that is there has a number of elements of one of these types, whatever the run.
-   *  @param {string} name @param {number} count @param {string[]} dtypes @param {Path} path */
-  #requireRead(name, count, dtypes, path) {
-    const { dtype, shape } = this.#require(name, path);
+  /** Check that a field names a value that is there, with a number of elements of one of these types, whatever the run.
+   *  @param {any} step @param {string} field @param {number} count @param {string[]} dtypes */
+  #requireRead(step, field, count, dtypes) {
+    const { dtype, shape } = within(field, (name) => this.#require(name), step[field]);
     let elements = 1;
     for (const size of shape ?? []) {
       elements = typeof size === "number" && elements * size <= SCHEMA.reads ? elements * size : -1;
     }
-    if (!dtypes.includes(dtype ?? "") || elements !== count) {
-      throw new Refusal("read", "has another type, or another number of elements, than what is read", path);
-    }
+    const fits = dtypes.includes(dtype ?? "") && elements === count;
+    rule("read", fits, "has another type, or another number of elements, than what is read", field);
   }
 
-  /** @param {string} name @param {PortType} type @param {Path} path */
-  #define(name, type, path) {
-    if (this.#values.get(name)) throw new Refusal("value twice", "is there already", path);
+  /** @param {any} owner @param {string} field @param {PortType} type */
+  #define(owner, field, type) {
+    within(field, (name) => this.#defineNew(name, type), owner[field]);
+  }
+
+  /** @param {string} name @param {PortType} type */
+  #defineNew(name, type) {
+    rule("value twice", !this.#values.get(name), "is there already");
     this.#values.set(name, type);
   }
 }

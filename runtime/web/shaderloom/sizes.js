@@ -16,6 +16,23 @@ export const MOST_WORK = 2 ** 22;
 /** Workgroups of a dispatch, at most. */
 export const MOST_WORKGROUPS = 2 ** 28;
 
+/** Return the remainder with the sign of the divisor, exactly. @param {number} left @param {number} right */
+function modulo(left, right) {
+  const rest = left % right;
+  return rest < 0 ? rest + right : rest;
+}
+
+/** What the operators of sizes do with two numbers; + and * may have more. A quotient is rounded down, exactly.
+ *  @type {Map<string, (left: number, right: number) => number>} */
+export const OPERATORS = new Map([
+  ["+", (left, right) => left + right],
+  ["*", (left, right) => left * right],
+  ["//", (left, right) => (left - modulo(left, right)) / right],
+  ["%", modulo],
+  ["min", (left, right) => Math.min(left, right)],
+  ["max", (left, right) => Math.max(left, right)],
+]);
+
 /**
  * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].
  *
@@ -26,27 +43,10 @@ export function evaluate(size, symbols) {
   if (typeof size === "number") return size;
   if (typeof size === "string") return symbols[size];
   const [operator, ...operands] = size;
-  const values = operands.map((operand) => evaluate(operand, symbols));
-  const [left, right] = values;
-  switch (operator) {
-    case "+": return values.reduce((sum, value) => sum + value, 0);
-    case "*": return values.reduce((product, value) => product * value, 1);
-    case "//": return floorDivide(left, right);
-    case "%": return modulo(left, right);
-    case "min": return Math.min(left, right);
-    case "max": return Math.max(left, right);
-  }
-  throw new ShaderloomError("bundle", `unknown operator '${operator}' in a dimension`);
+  const combine = OPERATORS.get(String(operator));
+  if (!combine) throw new ShaderloomError("bundle", `unknown operator '${operator}' in a dimension`);
+  return operands.map((operand) => evaluate(operand, symbols)).reduce((left, right) => combine(left, right));
 }
-
-/** Return the remainder with the sign of the divisor, exactly. @param {number} left @param {number} right */
-export function modulo(left, right) {
-  const rest = left % right;
-  return rest < 0 ? rest + right : rest;
-}
-
-/** Return the quotient rounded down, exactly. @param {number} left @param {number} right */
-export const floorDivide = (left, right) => (left - modulo(left, right)) / right;
 
 /** Return the number of elements of a shape. @param {readonly number[]} dims */
 export const elementCount = (dims) => dims.reduce((product, size) => product * size, 1);

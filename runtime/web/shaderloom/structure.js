@@ -3,9 +3,10 @@
 
 import { ShaderloomError } from "./errors.js";
 import { SCHEMA } from "./schema.js";
+import { OPERATORS } from "./sizes.js";
 
 /**
- * @typedef {string | { [form: string]: any }} Form A type: its name, or what it consists of.
+ * @typedef {string | { [field: string]: any } | string[]} Form A type: its name, or what it consists of.
  * @typedef {{ [limit: string]: any, types: Record<string, Form> }} Schema
  * @typedef {(value: any) => void} Check
  */
@@ -13,10 +14,10 @@ import { SCHEMA } from "./schema.js";
 /** A field that is not as the format says: the rule that it breaks, and where it is. */
 export class Refusal extends Error {
   /** @param {string} rule @param {string} reason @param {(string | number)[]} path */
-  constructor(rule, reason, path = []) {
+  constructor(rule, reason, path) {
     super(reason);
     this.rule = rule;
-    this.path = [...path];
+    this.path = path;
   }
 
   /** Return the error of a file. @param {string} file */
@@ -27,81 +28,103 @@ export class Refusal extends Error {
   }
 }
 
-/** Return the JSON value of a file whose fields are all of their types.
- *  @param {Uint8Array} content @param {"manifest" | "plan"} kind @throws {Refusal} */
-export function readJson(content, kind) {
-  const value = parse(content, SCHEMA.bytes[kind]);
-  checkOf(kind)(value);
-  return value;
+/** Refuse what breaks a rule. @param {string} name the rule's @param {unknown} holds @param {string} reason
+ *  @param {(string | number)[]} path where that is in what is checked @returns {asserts holds} @throws {Refusal} */
+export function rule(name, holds, reason, ...path) {
+  if (!holds) throw new Refusal(name, reason, path);
 }
 
-/** @param {Uint8Array} content @param {number} most */
-function parse(content, most) {
-  if (content.length > most) throw new Refusal("json", `has ${content.length} bytes, more than any bundle needs`);
-  let value;
+/** Return what a check gives for a value that is at a name. @template Result, Value
+ *  @param {string | number} name @param {(value: Value, name: any) => Result} check
+ *  @param {Value} value @returns {Result} @throws {Refusal} with the name in its path */
+export function within(name, check, value) {
   try {
-    value = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
-  } catch (error) {
-    throw new Refusal("json", `is not JSON: ${error}`);
-  }
-  let level = [value];
-  for (let depth = 0; depth < SCHEMA.depth; depth++) {
-    level = level.flatMap((part) => (isContainer(part) ? Object.values(part).filter(isContainer) : []));
-    if (!level.length) return value;
-  }
-  throw new Refusal("json", "is nested too deeply");
-}
-
-/** @param {any} value */
-const isContainer = (value) => typeof value === "object" && value !== null;
-
-/** @type {Map<string, Check>} */
-const checks = new Map();
-
-/** Return the check of a type, one of the table when it is used: a type may be part of itself.
- *  @param {Form} form @returns {Check} */
-function checkOf(form) {
-  if (typeof form !== "string") return compile(form);
-  return BUILT_IN[form] ?? ((value) => {
-    const check = checks.get(form) ?? compile(/** @type {any} */ (SCHEMA.types)[form]);
-    checks.set(form, check);
-    check(value);
-  });
-}
-
-/** @param {any} form @returns {Check} */
-function compile(form) {
-  if (typeof form === "string") return checkOf(form);
-  if (form.record) return record(form.record, form.optional ?? {});
-  if (form.kinds) return kinds(form.kinds);
-  if (form.list) return list(checkOf(form.list), form.least ?? 0, form.most);
-  if (form.map) return map(checkOf(form.map), form.most);
-  if (form.tuple) return tuple(form.tuple.map(checkOf));
-  if (form["one of"]) return oneOf(form["one of"]);
-  const inner = checkOf(form["or null"]);
-  return (value) => {
-    if (value !== null) inner(value);
-  };
-}
-
-/** @param {string | number} name @param {Check} check @param {any} value */
-function within(name, check, value) {
-  try {
-    check(value);
+    return check(value, name);
   } catch (error) {
     if (error instanceof Refusal) error.path.unshift(name);
     throw error;
   }
 }
 
-/** @param {Record<string, Form>} required @param {Record<string, Form>} optional @returns {Check} */
-function record(required, optional) {
-  const inner = Object.entries({ ...required, ...optional }).map(([name, form]) => ({ name, check: checkOf(form) }));
+/** Check the items of a list in their order, or those of an object in the order of their names.
+ *  @param {any} items @param {(item: any, name: any) => void} check @throws {Refusal} */
+function eachOf(items, check) {
+  if (Array.isArray(items)) for (let index = 0; index < items.length; index++) within(index, check, items[index]);
+  else for (const name of Object.keys(items).sort()) within(name, check, items[name]);
+}
+
+/** Check the items of a field. @param {any} value @param {string} field @param {(item: any, name: any) => void} check
+ *  @throws {Refusal} */
+export const each = (value, field, check) => within(field, (items) => eachOf(items, check), value[field]);
+
+/** Return what an object has of a name itself, or undefined. @template T @param {Record<string, T>} object
+ *  @param {string} name @returns {T | undefined} */
+export const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
+
+/** Return the JSON value of a file whose fields are all of their types.
+ *  @param {Uint8Array} content @param {"manifest" | "plan"} kind @throws {Refusal} */
+export function readJson(content, kind) {
+  const most = SCHEMA.bytes[kind];
+  rule("json", content.length <= most, `has ${content.length} bytes, more than any bundle needs`);
+  const value = parse(content);
+  let level = [value];
+  for (let depth = 0; depth < SCHEMA.depth; depth++) {
+    level = level.flatMap((part) => (isContainer(part) ? Object.values(part).filter(isContainer) : []));
+  }
+  rule("json", !level.length, "is nested too deeply");
+  checkOf(kind)(value);
+  return value;
+}
+
+/** @param {Uint8Array} content */
+function parse(content) {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
+  } catch (error) {
+    throw new Refusal("json", `is not JSON: ${error}`, []);
+  }
+}
+
+/** @param {any} value */
+const isContainer = (value) => typeof value === "object" && value !== null;
+
+/** @param {any} value */
+const isText = (value) => typeof value === "string";
+
+/** The checks of types by their names. @type {Map<string, Check>} */
+const checks = new Map();
+
+/** Return the check of a type; that of a name is made when it is used, as a type may be part of itself.
+ *  @param {Form} form @returns {Check} */
+function checkOf(form) {
+  if (typeof form !== "string") {
+    if (!Array.isArray(form)) return form.kinds ? kinds(form.kinds) : record(form);
+    const inner = form.map(checkOf);
+    return list((value, index) => inner[index](value), form.length, form.length);
+  }
+  if (form.endsWith("?")) {
+    const inner = checkOf(form.slice(0, -1));
+    return (value) => value === null || inner(value);
+  }
+  const [, item, bracket, least, most] = /^(.+)([[{])(?:(\d+)\.\.)?(\d+).$/.exec(form) ?? [];
+  if (item) return (bracket === "[" ? list : map)(checkOf(item), Number(least ?? 0), Number(most));
+  if (form.includes("|")) return oneOf(form.split("|"));
+  return BUILT_IN[form] ?? ((value) => {
+    const check = checks.get(form) ?? checkOf(SCHEMA.types[form]);
+    checks.set(form, check);
+    check(value);
+  });
+}
+
+/** @param {Record<string, Form>} forms @returns {Check} */
+function record(forms) {
+  const fields = Object.entries(forms).map(([field, form]) =>
+    ({ name: field.replace("?", ""), isOptional: field.endsWith("?"), check: checkOf(form) }));
   return (value) => {
     requireObject(value);
-    for (const { name, check } of inner) {
+    for (const { name, isOptional, check } of fields) {
       if (Object.hasOwn(value, name)) within(name, check, value[name]);
-      else if (Object.hasOwn(required, name)) throw new Refusal("missing", "is missing", [name]);
+      else rule("missing", isOptional, "is missing", name);
     }
   };
 }
@@ -111,7 +134,7 @@ function record(required, optional) {
 function kinds(forms) {
   const checks = new Map(Object.entries(forms).map(([kind, form]) => [kind, checkOf(form)]));
   const choice = oneOf([...checks.keys()]);
-  const tagged = record({ kind: "text" }, {});
+  const tagged = record({ kind: "text" });
   return (value) => {
     tagged(value);
     within("kind", choice, value.kind);
@@ -119,153 +142,91 @@ function kinds(forms) {
   };
 }
 
-/** @param {Check} check @param {number} least @param {number} most @returns {Check} */
+/** @param {(value: any, index: number) => void} check @param {number} least @param {number} most @returns {Check} */
 const list = (check, least, most) => (value) => {
-  requireList(value);
-  if (value.length < least || value.length > most) {
-    throw new Refusal("count", `has ${value.length} items; ${least} to ${most} are allowed`);
-  }
-  for (let index = 0; index < value.length; index++) within(index, check, value[index]);
+  rule("type", Array.isArray(value), "is not a list");
+  requireCount(value.length, least, most);
+  eachOf(value, check);
 };
 
-/** @param {Check} check @param {number} most @returns {Check} */
-const map = (check, most) => (value) => {
+/** @param {Check} check @param {number} least @param {number} most @returns {Check} */
+const map = (check, least, most) => (value) => {
   requireObject(value);
-  const names = Object.keys(value).sort();
-  if (names.length > most) throw new Refusal("count", `has ${names.length} items; 0 to ${most} are allowed`);
-  for (const name of names) {
-    within(name, text, name);
-    within(name, check, value[name]);
-  }
-};
-
-/** @param {Check[]} checks @returns {Check} */
-const tuple = (checks) => (value) => {
-  requireList(value);
-  if (value.length !== checks.length) {
-    throw new Refusal("count", `has ${value.length} items instead of ${checks.length}`);
-  }
-  for (const [index, check] of checks.entries()) within(index, check, value[index]);
+  requireCount(Object.keys(value).length, least, most);
+  eachOf(value, (item, name) => {
+    BUILT_IN.text(name);
+    check(item);
+  });
 };
 
 /** @param {string[]} choices @returns {Check} */
-const oneOf = (choices) => (value) => {
-  if (!choices.includes(value)) throw new Refusal("choice", `is none of ${choices.join(", ")}`);
-};
+const oneOf = (choices) => (value) => rule("choice", choices.includes(value), `is none of ${choices.join(", ")}`);
 
 /** @param {any} value */
-function requireObject(value) {
-  if (!isContainer(value) || Array.isArray(value)) throw new Refusal("type", "is not an object");
-}
+const requireObject = (value) => rule("type", isContainer(value) && !Array.isArray(value), "is not an object");
 
-/** @param {any} value */
-function requireList(value) {
-  if (!Array.isArray(value)) throw new Refusal("type", "is not a list");
-}
+/** @param {number} count @param {number} least @param {number} most */
+const requireCount = (count, least, most) =>
+  rule("count", count >= least && count <= most, `has ${count} items; ${least} to ${most} are allowed`);
 
-/** @type {Check} */
-function text(value) {
-  if (typeof value !== "string") throw new Refusal("type", "is not a string");
-  if (/\p{Surrogate}/u.test(value)) throw new Refusal("text", "has half of a character");
-}
-
-/** @type {Check} */
-function key(value) {
-  if (typeof value !== "string" || !/^[0-9a-f]{64}$/.test(value)) throw new Refusal("key", "is not 64 hex digits");
-}
-
-/** @type {Check} */
-function format(value) {
-  const major = typeof value === "string" ? /^(\d+)\.\d+$/.exec(value)?.[1] : undefined;
-  if (major === undefined) throw new Refusal("format", "is no version");
-  if (Number(major) !== 3) throw new Refusal("format", `is version ${value}; this runner reads 3.x`);
-}
-
-/** @type {Check} */
-function integer(value) {
-  if (!Number.isSafeInteger(value)) throw new Refusal("number", "is not an integer below 2 to the power of 53");
-}
-
-/** @type {Check} */
-function count(value) {
-  if (!Number.isSafeInteger(value) || value < 0) {
-    throw new Refusal("number", "is not an integer from 0 up, below 2 to the power of 53");
-  }
-}
-
-/** @type {Check} */
-function finite(value) {
-  if (!Number.isFinite(value)) throw new Refusal("number", "is not a finite number");
-}
-
-/** @type {Check} */
-function flag(value) {
-  if (typeof value !== "boolean") throw new Refusal("type", "is neither true nor false");
-}
-
-/** @type {Check} */
-function dtype(value) {
-  if (typeof value !== "string" || !(Object.hasOwn(SCHEMA.dtypes, value) || SCHEMA["other dtypes"].includes(value))) {
-    throw new Refusal("dtype", "is no element type");
-  }
-}
-
-/** @type {Check} */
-function deviceDtype(value) {
-  if (typeof value !== "string" || !Object.hasOwn(SCHEMA.dtypes, value)) {
-    throw new Refusal("dtype", "is no element type that a device holds");
-  }
-}
-
-/** @type {Check} */
-const dim = (value) => (typeof value === "string" ? text : count)(value);
-
-/** @type {Check} */
-function setting(value) {
-  if (Array.isArray(value)) {
-    for (const [index, item] of value.entries()) within(index, setting, item);
-  } else if (typeof value === "string") text(value);
-  else if (typeof value === "number") finite(value);
-  else if (value !== null && typeof value !== "boolean") throw new Refusal("type", "is an object");
-}
-
-/** @type {Check} */
-function base64(value) {
-  text(value);
-  const padding = value.indexOf("=");
-  const wrong = padding >= 0 && !["=", "=="].includes(value.slice(padding));
-  if (value.length % 4 || /[^A-Za-z0-9+/=]/.test(value) || wrong) throw new Refusal("base64", "is not base64 data");
-}
-
-const OPERATORS = ["+", "*", "//", "%", "min", "max"];
-
-/** Check a number that may depend on symbols: an integer, a name, or [operator, operand, ...]. @type {Check} */
-function size(value) {
-  let level = [value];
-  let nodes = 0;
-  for (let depth = 0; depth < SCHEMA.size.depth; depth++) {
-    nodes += level.length;
-    if (nodes > SCHEMA.size.nodes) throw new Refusal("size", `has more than ${SCHEMA.size.nodes} parts`);
-    /** @type {any[]} */
-    const following = [];
-    for (const item of level) {
-      if (typeof item === "string") text(item);
-      else if (!Array.isArray(item)) integer(item);
-      else if (item.length < 2 || !OPERATORS.includes(item[0])) {
-        throw new Refusal("size", "is no operator with operands");
-      } else if (!"+*".includes(item[0]) && item.length !== 3) {
-        throw new Refusal("size", `has a '${item[0]}' of ${item.length - 1} operands`);
-      } else if ((item[0] === "//" || item[0] === "%") && !(Number.isSafeInteger(item[2]) && item[2] > 0)) {
-        throw new Refusal("size", "divides by something else than a positive number");
-      } else for (let operand = 1; operand < item.length; operand++) following.push(item[operand]);
-    }
-    if (!following.length) return;
-    level = following;
-  }
-  throw new Refusal("size", "is nested too deeply");
-}
-
-/** @type {Record<string, Check>} */
+/** The checks of the types without parts. @type {Record<string, Check>} */
 const BUILT_IN = {
-  text, key, format, integer, count, number: finite, flag, dtype, "device dtype": deviceDtype, dim, setting, base64, size,
+  text(value) {
+    rule("type", isText(value), "is not a string");
+    rule("text", !/\p{Surrogate}/u.test(value), "has half of a character");
+  },
+  key: (value) => rule("key", isText(value) && /^[0-9a-f]{64}$/.test(value), "is not 64 hex digits"),
+  format(value) {
+    const [, major] = (isText(value) && /^(\d+)\.\d+$/.exec(value)) || [];
+    rule("format", major, "is no version");
+    rule("format", Number(major) === 3, `is version ${value}; this runner reads 3.x`);
+  },
+  integer: (value) => rule("number", Number.isSafeInteger(value), "is not an integer below 2 to the power of 53"),
+  count: (value) => rule(
+    "number", Number.isSafeInteger(value) && value >= 0, "is not an integer from 0 up, below 2 to the power of 53"),
+  number: (value) => rule("number", Number.isFinite(value), "is not a finite number"),
+  flag: (value) => rule("type", typeof value === "boolean", "is neither true nor false"),
+  dtype: (value) => rule("dtype", isDtype(value) || SCHEMA["other dtypes"].includes(value), "is no element type"),
+  "device dtype": (value) => rule("dtype", isDtype(value), "is no element type that a device holds"),
+  dim: (value) => BUILT_IN[isText(value) ? "text" : "count"](value),
+  setting(value) {
+    if (Array.isArray(value)) eachOf(value, BUILT_IN.setting);
+    else if (isContainer(value)) rule("type", false, "is an object");
+    else if (isText(value)) BUILT_IN.text(value);
+    else if (typeof value === "number") BUILT_IN.number(value);
+  },
+  base64(value) {
+    BUILT_IN.text(value);
+    rule("base64", value.length % 4 === 0 && /^[A-Za-z0-9+/]*={0,2}$/.test(value), "is not base64 data");
+  },
+  /** A number that may depend on symbols: an integer, a name, or [operator, operand, ...]. */
+  size(value) {
+    const { nodes, depth } = SCHEMA.size;
+    let [level, parts] = [[value], 0];
+    for (let at = 0; at < depth; at++) {
+      parts += level.length;
+      rule("size", parts <= nodes, `has more than ${nodes} parts`);
+      level = level.flatMap(operandsOf);
+    }
+    rule("size", !level.length, "is nested too deeply");
+  },
 };
+
+/** @param {any} value */
+const isDtype = (value) => isText(value) && Object.hasOwn(SCHEMA.dtypes, value);
+
+/** Return the operands of a size, once it is right but for these. @param {any} value @returns {any[]} */
+function operandsOf(value) {
+  if (!Array.isArray(value)) {
+    BUILT_IN[isText(value) ? "text" : "integer"](value);
+    return [];
+  }
+  const [operator, ...operands] = value;
+  rule("size", operands.length && OPERATORS.has(operator), "is no operator with operands");
+  const isPair = operands.length === 2;
+  rule("size", "+*".includes(operator) || isPair, `has a '${operator}' of ${operands.length} operands`);
+  const [, divisor] = operands;
+  const isDivided = Number.isSafeInteger(divisor) && divisor > 0;
+  rule("size", !["//", "%"].includes(operator) || isDivided, "divides by something else than a positive number");
+  return operands;
+}

@@ -167,7 +167,7 @@ def test_more_integers_than_a_step_reads_are_refused(tmp_path):
 
 
 def test_more_sizes_than_a_plan_has_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setitem(schema()["types"]["plan"]["record"]["symbols"], "most", 1)
+    monkeypatch.setitem(schema()["types"]["plan"], "symbols", "symbol[1]")
     model = parse("g (float[1] x, int64[2] shape) => (float[a, b] y) { y = Expand(x, shape) }")
     with pytest.raises(shaderloom.UnsupportedError, match=r"Expand .*a stage depends on 2 sizes .* 1 at most"):
         compile_bundle(model, tmp_path / "b", ranges={"shape[0]": (2, 4), "shape[1]": (2, 4)})
