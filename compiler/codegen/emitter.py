@@ -369,15 +369,18 @@ class Emitter(Writer):
         return self.name(text)
 
     def words(self, value: Expr) -> str:
-        """Emit the packed words of a value for which :func:`packed_words` is not None; zeros where a guard fails."""
+        """Emit the packed words of a value for which :func:`packed_words` is not None; zeros for a constant."""
         kind, _ = packed_words(value) or ("", "")
-        if value.op == "guard":
-            condition = self.without_lane(value.args[0])
-            assert condition is not None
-            zero = ex.const(0, value.dtype)
-            uniform = ex.guard(condition, value.args[1], zero)
-            return self._guard(uniform, lambda node: f"{kind}()" if node is zero else self.words(node))
-        return self._four(value.payload)
+
+        def emit(node: Expr) -> str:
+            if node.op != "guard":
+                return f"{kind}()" if node.op == "const" else self._four(node.payload)
+            condition, inside, otherwise = node.args
+            uniform = self.without_lane(condition)
+            assert uniform is not None
+            return self._guard(ex.guard(uniform, inside, otherwise), emit)
+
+        return emit(value)
 
     def _four(self, load: ex.Load) -> str:
         """Emit what memory has of four aligned neighbours: a vector, or packed words."""
@@ -390,17 +393,29 @@ class Emitter(Writer):
 
 
 def packed_words(value: Expr) -> tuple[str, str] | None:
-    """Return the WGSL type of the words behind four neighbours of a packed operand, and the helper that unpacks them.
+    """Return the WGSL type of the words behind four neighbours of packed operands, and the helper that unpacks them.
 
-    Returns None for any other expression; only a guard with zeros may surround the load.
+    Returns None for any other expression; guards may choose between loads of one type, and zeros.
     """
-    if value.op == "guard":
-        _, inside, otherwise = value.args
-        if otherwise.op != "const" or otherwise.payload != 0 or inside.op != "load":
-            return None
-        return packed_words(inside)
-    if value.op != "load" or not is_aligned(value.payload.position) or value.dtype not in VECTOR_TYPES:
-        return None
-    storage = BY_NAME[value.payload.dtype]
     kinds = {2: "vec2<u32>", 4: "u32"}
-    return (kinds[storage.packing], f"unpack_{storage.name}") if storage.packing in kinds else None
+    forms = set()
+    _, ends = choices(value)
+    for each in ends:
+        if each.op == "const" and each.payload == 0:
+            continue
+        if each.op != "load" or not is_aligned(each.payload.position) or each.dtype not in VECTOR_TYPES:
+            return None
+        storage = BY_NAME[each.payload.dtype]
+        if storage.packing not in kinds:
+            return None
+        forms.add((kinds[storage.packing], f"unpack_{storage.name}"))
+    return forms.pop() if len(forms) == 1 else None
+
+
+def choices(value: Expr) -> tuple[list[Expr], list[Expr]]:
+    """Return the conditions of the guards around a value, and what they choose between: itself where there is none."""
+    if value.op != "guard":
+        return [], [value]
+    condition, inside, otherwise = value.args
+    (more, ends), (others, further) = choices(inside), choices(otherwise)
+    return [condition, *more, *others], [*ends, *further]

@@ -21,7 +21,7 @@ from ...runtime.plan.record import fields_by_name
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
 from ..symbolic.polynomial import Dim
-from .emitter import PAIRED, Emitter, packed_words
+from .emitter import PAIRED, Emitter, choices, packed_words
 from .functions import HookFunction, with_calls_of
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
@@ -281,7 +281,8 @@ def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
     """Return the word type and unpacking helper of a hook that returns packed words; None for other hooks."""
     if not hook.held or hook.lanes != LANES or hook.registers or hook.result is None:
         return None
-    if hook.result.op == "guard" and emitter.without_lane(hook.result.args[0]) is None:
+    conditions, _ = choices(hook.result)
+    if any(emitter.without_lane(each) is None for each in conditions):
         return None
     return packed_words(hook.result)
 
@@ -289,21 +290,27 @@ def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
 def _without_rounding(hook: Hook, functions: Functions, packed: dict[str, tuple[str, str]]) -> Hook:
     """Return a hook whose held result is rounded to halves without that, and add the helper that rounds to ``packed``.
 
-    Only a guard with zeros may surround the rounding of what is loaded; others are returned as they are.
+    Guards may choose between loads that are rounded, and zeros; others are returned as they are.
     """
     if not hook.held or hook.result is None:
         return hook
-    value = hook.result.args[1] if hook.result.op == "guard" else hook.result
-    if value.op not in _ROUNDINGS or value.args[0].op != "load":
+    _, ends = choices(hook.result)
+    rounded = [each for each in ends if each.op != "const" or each.payload != 0]
+    operations = {each.op if each.op in _ROUNDINGS and each.args[0].op == "load" else "" for each in rounded}
+    if len(operations) != 1 or "" in operations:
         return hook
-    (load,) = value.args
-    if value is not hook.result:
-        condition, _, otherwise = hook.result.args
-        if otherwise.op != "const" or otherwise.payload != 0:
-            return hook
-        load = ex.guard(condition, load, otherwise)
-    packed[hook.name] = wgsl_type(load.dtype, hook.lanes), functions.declare(value.op, str(hook.lanes))
-    return replace(hook, result=load)
+    packed[hook.name] = (
+        wgsl_type(hook.result.dtype, hook.lanes),
+        functions.declare(operations.pop(), str(hook.lanes)),
+    )
+    return replace(hook, result=_unrounded(hook.result))
+
+
+def _unrounded(value: ex.Expr) -> ex.Expr:
+    if value.op == "guard":
+        condition, inside, otherwise = value.args
+        return ex.guard(condition, _unrounded(inside), _unrounded(otherwise))
+    return value.args[0] if value.args else value
 
 
 def _parameters(hook: Hook) -> tuple[tuple[str, str], ...]:

@@ -284,6 +284,37 @@ def test_tiles_round_floats_behind_their_loads(device, operator: str) -> None:
     assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_tiles_convert_joined_tensors_behind_their_loads(device, dtype: str) -> None:
+    """A tile kernel that reads one of several tensors converts what it has read when it stores the tile, too."""
+    types = {name: helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in ("float16", "float32")}
+    generator = np.random.default_rng(12)
+    parts = {name: generator.standard_normal((130, size)).astype(dtype) for name, size in (("p", 100), ("q", 160))}
+    w = generator.integers(-2, 3, (260, 64)).astype(np.float16)
+    nodes = [helper.make_node("Cast", [name], [f"{name}h"], to=types["float16"]) for name in parts]
+    nodes += [
+        helper.make_node("Concat", ["ph", "qh"], ["a"], axis=1),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Cast", ["b"], ["y"], to=types["float32"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "joined",
+        [helper.make_tensor_value_info(name, types[dtype], part.shape) for name, part in parts.items()],
+        [helper.make_tensor_value_info("y", types["float32"], None)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    plan = compile_for(model, parts, replace(device.profile, kind="discrete"))
+    (kernel,) = [kernel for kernel in plan.kernels if kernel.template == "gemm_shared"]
+    conversion = "unpack_float16" if dtype == "float16" else "round_float16"
+    assert re.search(rf"put_a\(.*, {conversion}\w*\(next_a_0\)\)", kernel.wgsl)
+    (y,) = run_plan(device, plan, model, parts)
+    joined = np.concatenate([part.astype(np.float16) for part in parts.values()], axis=1)
+    expected = joined.astype(np.float64) @ w.astype(np.float64)
+    assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
 def test_outputs_that_are_read_inside_lie_in_memory_once(device) -> None:
     """An output and the value that other nodes read are one tensor, of the type that the file declares."""
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])]
