@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..api.arguments import entries
-from ..model.feeds import check_feeds
+from ..model.feeds import check_feeds, shape_key
 from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
@@ -137,6 +137,7 @@ class RowRunner:
         if rows < 1:
             raise InputError("a request has no rows", hint="pass at least one row")
         shapes = {name: array.shape for name, array in feeds.items()}
+        shape_key(self._header, shapes, {})  # whose errors say more than those of a proof
         ports = self._rows.prove(shapes)
         inputs = ((name, array.dtype.str, _row(array.shape, axes.get(name))) for name, array in sorted(feeds.items()))
         key = (names, *inputs)

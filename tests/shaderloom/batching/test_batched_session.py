@@ -178,6 +178,9 @@ def test_errors_belong_to_their_request(session):
         with pytest.raises(InputError, match="has 2 rows, 'x' has 1"):
             futures[2].result()
         assert isinstance(futures[3].exception(), InputError)
+        for shape, reason in (((1, 3, 5), "dimension 2 is 5, expected 4: the model declares"), ((1, 12), "has rank 2")):
+            with pytest.raises(InputError, match=f"tensor 'x': {reason}"):
+                batched.run(None, {**good, "x": np.zeros(shape, np.float32)})
         check([futures[0], futures[4]], [good, good], session)
         for wrong in (None, 5, [feeds(0)]):
             assert isinstance(batched.submit(wrong).exception(PATIENCE), InputError)
