@@ -54,7 +54,7 @@ class ResultFolder:
     def opened(self, job: dict[str, Any]) -> Iterator[None]:
         """Begin a job, or continue the one that the folder has; no other process has the folder meanwhile.
 
-        Raises :class:`InputError` for a folder with another job, or one that another process has.
+        Raises :class:`InputError` for a folder with parts of another job, or one that another process has.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -70,15 +70,17 @@ class ResultFolder:
         manifest = self.path / _MANIFEST
         text = json.dumps(job, indent=1, sort_keys=True)
         if manifest.exists():
-            if manifest.read_text(encoding="utf-8") != text:
+            for file in self.path.glob(f"*{_UNFINISHED}"):
+                file.unlink()
+            if manifest.read_text(encoding="utf-8") == text:
+                return
+            if any(self.path.glob("part-*")):
                 raise InputError(
                     f"'{self.path}' has the result of another model, other inputs or options",
                     hint="name another folder, or delete this one",
                 )
-            for file in self.path.glob(f"*{_UNFINISHED}"):
-                file.unlink()
-            return
-        if any(file.name != ".lock" and not file.name.endswith(_UNFINISHED) for file in self.path.iterdir()):
+            # of a job that has failed before its first part
+        elif any(file.name != ".lock" and not file.name.endswith(_UNFINISHED) for file in self.path.iterdir()):
             raise InputError(f"'{self.path}' is not empty", hint="name another folder")
         write_whole(manifest, lambda file: file.write(text.encode()))
 

@@ -159,6 +159,11 @@ def test_a_result_is_of_one_job(model, tmp_path):
     assert "another model" in run_command(*command, "--part-rows", 3, status=1).output
     np.save(tmp_path / "a.npy", rows_of(11))
     assert "another model" in run_command(*command, status=1).output
+    np.save(tmp_path / "a.npy", np.full((4, 3), "none"))
+    command = (*command[:3], "-o", tmp_path / "failed", *command[5:])
+    run_command(*command, status=1)
+    np.save(tmp_path / "a.npy", rows_of(4))
+    assert json.loads(run_command(*command, "--json").stdout)["computed"] == 4
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     refused = run_command("map", model, tmp_path / "a.npy", "-o", tmp_path / "other", "--devices", "cpu", status=1)
