@@ -44,11 +44,11 @@ class Sampling:
     def __post_init__(self) -> None:
         """Raise :class:`InputError` for a parameter out of its range; make those of numpy Python's."""
         for name, low, high in (
-            ("temperature", 0, 1e4),
+            ("temperature", 0, 10_000),
             ("top_k", 0, 1 << 31),
             ("top_p", 1e-6, 1),
             ("min_p", 0, 1),
-            ("repetition_penalty", 1e-3, 1e3),
+            ("repetition_penalty", 1e-3, 1000),
             ("seed", 0, (1 << 64) - 1),
         ):
             value = getattr(self, name)
@@ -56,7 +56,7 @@ class Sampling:
             is_right = is_integer(value) if whole else is_number(value)
             if not is_right or not low <= value <= high:
                 kind = "an integer" if whole else "a number"
-                raise InputError(f"{name} is {kind} from {low:g} to {high:g}, not {value!r}")
+                raise InputError(f"{name} is {kind} from {low:,} to {high:,}, not {value!r}")
             object.__setattr__(self, name, int(value) if whole else float(value))
 
     @property

@@ -81,7 +81,7 @@ class Fields:
     def number(self, name: str, low: float, high: float, default: float | None = None, *, whole: bool = False) -> Any:
         """Return a number in a range."""
         kind = "an integer" if whole else "a number"
-        meaning = f"{kind} from {low:,g} to {high:,g}"
+        meaning = f"{kind} from {low:,} to {high:,}"
         value = self.take(name, int if whole else (int, float), meaning, default)
         if value is not default and not low <= value <= high:
             raise self.wrong(name, f"is {meaning}, not {shown(value)}")

@@ -139,17 +139,17 @@ def test_noise_is_uniform_and_differs_by_key():
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "meaning"),
     [
-        {"temperature": -1},
-        {"temperature": float("nan")},
-        {"top_p": 0},
-        {"top_k": 1.5},
-        {"min_p": 2},
-        {"seed": -1},
-        {"repetition_penalty": "1"},
+        ({"temperature": -1}, "a number from 0 to 10,000, not -1"),
+        ({"temperature": float("nan")}, "a number from 0 to 10,000, not nan"),
+        ({"top_p": 0}, "a number from 1e-06 to 1, not 0"),
+        ({"top_k": 1.5}, "an integer from 0 to 2,147,483,648, not 1.5"),
+        ({"min_p": 2}, "a number from 0 to 1, not 2"),
+        ({"seed": -1}, "an integer from 0 to 18,446,744,073,709,551,615, not -1"),
+        ({"repetition_penalty": "1"}, "a number from 0.001 to 1,000, not '1'"),
     ],
 )
-def test_parameters_are_checked(wrong: dict[str, Any]):
-    with pytest.raises(InputError, match=next(iter(wrong))):
+def test_parameters_are_checked(wrong: dict[str, Any], meaning: str):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} is {meaning}"):
         Sampling(**wrong)
