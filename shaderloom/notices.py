@@ -20,10 +20,13 @@ class SoftwareAdapterWarning(ShaderloomWarning):
     """The device is a software driver that was not asked for."""
 
 
+#: Shows the text of a notice of a category
+Show = Callable[[str, type[ShaderloomWarning]], object]
+
 _shown_once: set[str] = set()
 _lock = threading.Lock()
 _default_severity = 2
-_show: Callable[[str], None] | None = None
+_show: Show | None = None
 
 #: Severities above this one (as in onnxruntime: 2 is a warning, 3 an error) are silent
 WARNING = 2
@@ -35,7 +38,7 @@ def set_default_severity(severity: int) -> None:
     _default_severity = severity
 
 
-def show_by(show: Callable[[str], None]) -> None:
+def show_by(show: Show) -> None:
     """Pass the text of notices to ``show``, in place of warnings, of which a program may make errors."""
     global _show
     _show = show
@@ -64,7 +67,7 @@ def notify(
     message = printable(message)  # it is printed by whatever shows warnings
     NOTICES.info("%s", message)
     if _show is not None:
-        _show(message)
+        _show(message, category)
     else:
         warnings.warn(message, category, stacklevel=_calls_inside(sys._getframe(1)) + 2)
 

@@ -84,7 +84,7 @@ def report(asked: Sequence[str], got: Sequence[str]) -> None:
         say(text)
 
 
-def say(text: str) -> None:
+def say(text: str, _: object = None) -> None:
     """Print a line on standard error, where the program has one that is open."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed

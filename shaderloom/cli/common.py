@@ -16,6 +16,8 @@ _SPOKEN = {
     "providers=['wgpu', 'cpu']": "--providers wgpu,cpu",
     "providers=['cpu']": "--providers cpu",
     "providers=['CPUExecutionProvider']": "--providers CPUExecutionProvider",
+    "devices='cpu'": "--devices cpu",
+    "leave batch='open' out": "leave --batch out",
     "limits={...}": "--limits NAME=SIZE",
     "open the generator with a greater max_length": "pass a greater --max-length",
     "leave the shapes out": "leave --shape out",

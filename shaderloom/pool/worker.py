@@ -18,6 +18,7 @@ from ..batching.joined import JoinedOutputs
 from ..batching.requests import Request
 from ..batching.row_runner import RowRunner
 from ..bundles.session import open_session
+from ..notices import show_by
 from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
@@ -47,9 +48,11 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
 
     Messages in: arrays that are to be neighbours in memory, and items with these arrays.  Messages out: ``("ready",
     name of the device, whether items are joined)`` or ``("failed", error)`` once, then ``("answers", [Answer, ...])``
-    for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device ends.
+    for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device ends.  At any time
+    there may be ``("notice", (text, category))``, which is for the program to show.
     """
     channel = Channel(connection, memories)
+    show_by(lambda text, category: channel.send(("notice", (text, category))))
     try:
         session, answer = open_answers(job)
     except Exception as error:

@@ -9,16 +9,16 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from ..batching.batch_sizes import DeviceTimes
-from ..notices import notify
+from ..notices import ShaderloomWarning, notify
 from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
-from .channel import SMALL, Channel
+from .channel import SMALL, Channel, Received
 from .shared_memory import shared_memories
 from .work import Item, Work
 from .worker import WorkerJob, apart, run_worker
@@ -65,7 +65,7 @@ class DeviceWorker:
     def open(self) -> Exception | None:
         """Wait until the session is open; return the error otherwise."""
         try:
-            kind, *facts = self.channel.receive().message
+            kind, *facts = self._receive(notify).message
         except (EOFError, OSError):
             self.process.join(_PATIENCE)
             return DeviceError(
@@ -122,7 +122,7 @@ class DeviceWorker:
         reason = "the process ended"
         while True:
             try:
-                (kind, facts), slot, _ = self.channel.receive()
+                (kind, facts), slot, _ = self._receive(_tell)
             except (EOFError, OSError):
                 return reason
             if kind == "lost":
@@ -137,6 +137,16 @@ class DeviceWorker:
             work.answer(answers)
             if is_idle:
                 work.wake()
+
+    def _receive(self, tell: Callable[..., None]) -> Received:
+        """Wait for a message that is no notice; ``tell`` those that come before, once for all workers."""
+        while True:
+            received = self.channel.receive()
+            if received.message[0] != "notice":
+                return received
+            text, category = received.message[1]
+            text = text.replace("providers=['cpu']", "devices='cpu'")  # the pool's argument
+            tell(text, once=text, category=category)
 
     def retire(self) -> list[Item]:
         """Take no more items; return those without an answer, in order."""
@@ -183,15 +193,11 @@ class Workers:
         self._work = work
         with _ignored_interrupts():
             workers = [DeviceWorker(job) for job in jobs]
-        errors = [(worker, worker.open()) for worker in workers]
-        failures = [error for _, error in errors if error is not None]
-        fatal = [error for error in failures if not isinstance(error, DeviceError)]
-        if fatal or len(failures) == len(workers):
+        try:
+            self._workers = _opened(workers)
+        except BaseException:
             _end_all(workers)
-            raise (fatal or failures)[0]
-        for error in failures:
-            notify(f"the pool goes without a device: {error}")
-        self._workers = [worker for worker, error in errors if error is None]
+            raise
         self.joins = all(worker.joins for worker in self._workers)
         self._left = set(self._workers)
         self._is_ended = False
@@ -237,9 +243,27 @@ class Workers:
         if is_last:
             self._work.fail(DeviceLost(f"no worker is left; the last one: {reason}", hint="open another pool"))
         elif not self._is_ended:
-            notify(f"the pool goes on without {worker.name}: {reason}")
+            _tell(f"the pool goes on without {worker.name}: {reason}")
         self._work.give_back(items, reason)
         self._work.wake()
+
+
+def _opened(workers: Sequence[DeviceWorker]) -> list[DeviceWorker]:
+    """Return the workers whose devices can be opened; raise the error of others where a pool cannot go without."""
+    errors = [(worker, worker.open()) for worker in workers]
+    failures = [error for _, error in errors if error is not None]
+    fatal = [error for error in failures if not isinstance(error, DeviceError)]
+    if fatal or len(failures) == len(workers):
+        raise (fatal or failures)[0]
+    for error in failures:
+        notify(f"the pool goes without a device: {error}")
+    return [worker for worker, error in errors if error is None]
+
+
+def _tell(text: str, **options: Any) -> None:
+    """Notify in a thread whose end would be that of the pool: where warnings are errors nobody would see this one."""
+    with suppress(ShaderloomWarning):
+        notify(text, **options)
 
 
 def _start(run: Callable[[DeviceWorker], None], worker: DeviceWorker) -> threading.Thread:

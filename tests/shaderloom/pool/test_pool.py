@@ -130,6 +130,7 @@ def test_items_are_awaited(shared):
         check(outputs, item(number))
 
 
+@pytest.mark.filterwarnings("error")  # which must end no thread of the pool
 def test_items_of_a_process_that_ends_go_to_another(model, devices):
     with shaderloom.Pool(model, devices, batch=1) as pool:
         assert len(pool.processes) == 2
@@ -240,6 +241,15 @@ def test_the_host_is_a_device(model):
     with shaderloom.Pool(model, "cpu") as pool:
         assert pool.devices == ["cpu"]
         check(pool.submit(item(0)).result(PATIENCE), item(0))
+
+
+def test_notices_of_all_workers_are_one_of_the_program(model, devices, fresh_notices):
+    options = {"providers": ["TensorrtExecutionProvider", "wgpu"]}
+    with pytest.warns(shaderloom.ShaderloomWarning, match="TensorrtExecutionProvider") as told:
+        with shaderloom.Pool(model, devices, **options) as pool:
+            check(pool.submit(item(0)).result(PATIENCE), item(0))
+    assert len(told) == 1
+    assert "pool" in Path(told[0].filename).stem  # the line that has opened it
 
 
 def test_options_are_checked(model, devices):
