@@ -41,7 +41,8 @@ def as_request_error(error: Exception, *, field: str | None = None) -> RequestEr
     if isinstance(error, RequestError):
         return error
     if isinstance(error, (InputError, ShapeError, UnsupportedError)):
-        return RequestError(400, f"{error.reason} [{error.hint}]" if error.hint else error.reason, field=field)
+        hint = f" [{error.hint}]" if error.hint else ""
+        return RequestError(400, f"{_place(error)}{error.reason}{hint}", field=field)
     if isinstance(error, ClosedError):
         return RequestError(503, error.reason, code="unavailable")
     if isinstance(error, DeviceLost):
@@ -49,5 +50,13 @@ def as_request_error(error: Exception, *, field: str | None = None) -> RequestEr
     if isinstance(error, DeviceError):
         return RequestError(503, "the device failed", code="device_failed")
     if isinstance(error, ShaderloomError) and not isinstance(error, InternalError):
-        return RequestError(400, error.reason, field=field)
+        return RequestError(400, f"{_place(error)}{error.reason}", field=field)
     return RequestError(500, "the server failed; its log says how", code="internal_error")
+
+
+def _place(error: ShaderloomError) -> str:
+    """Return the node and the tensor at fault, which a client knows of the model, as the beginning of a text."""
+    parts = [str(error.origin)] if error.origin else []
+    if error.tensor:
+        parts.append(f"tensor '{error.tensor}'")
+    return f"{', '.join(parts)}: " if parts else ""

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from shaderloom.runtime.plan.errors import ClosedError, DeviceLost, InputError, ModelError
+from shaderloom.runtime.plan.errors import ClosedError, DeviceLost, InputError, ModelError, Origin, ShapeError
 from shaderloom.server.errors import RequestError, as_request_error
 from shaderloom.server.limits import ServerLimits
 from shaderloom.server.requests import Bodies, parse_json, while_connected
@@ -277,3 +277,5 @@ def test_errors_of_the_package():
         (RequestError(418, "x"), 418),
     ):
         assert as_request_error(error).status == status
+    located = ShapeError("differs", origin=Origin("main", 3, "Add"), tensor="x", hint="h")
+    assert as_request_error(located).message == "Add (main node 3), tensor 'x': differs [h]"
