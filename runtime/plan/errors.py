@@ -348,7 +348,10 @@ class InternalError(ShaderloomError, onnxruntime.RuntimeException):
 
 
 def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """Return the only error, or one that lists all; merged errors are listed part by part."""
+    """Return the only error, or one that lists all; merged errors are listed part by part.
+
+    It is a :class:`ShapeError` where all are, which no provider can help, else an :class:`UnsupportedError`.
+    """
     errors = [part for error in errors for part in error.parts or (error,)]
     first = errors[0]
     if len(errors) == 1:
@@ -356,10 +359,14 @@ def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
     listed = "; ".join(
         f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
     )
-    merged = UnsupportedError(
-        f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
-        origin=first.origin,
-        hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
-    )
+    merged: ShaderloomError
+    if all(type(error) is ShapeError for error in errors):
+        merged = ShapeError(f"{len(errors)} nodes do not fit their inputs: {listed}", origin=first.origin)
+    else:
+        merged = UnsupportedError(
+            f"the model asks {len(errors)} times for what wgpu cannot do: {listed}",
+            origin=first.origin,
+            hint="providers=['wgpu', 'cpu'] leaves that to the cpu",
+        )
     merged.parts = tuple(errors)
     return merged

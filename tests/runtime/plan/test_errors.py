@@ -15,7 +15,12 @@ from shaderloom.runtime.plan.errors import (
     MissingFileError,
     MissingInputError,
     ModelError,
+    NotKnownError,
     Origin,
+    ShaderloomError,
+    ShapeError,
+    UnsupportedError,
+    merge_refusals,
     unwritable,
 )
 
@@ -39,6 +44,22 @@ def test_an_error_says_where_what_and_what_to_do():
 )
 def test_names_do_not_act_on_a_terminal(name, shown):
     assert str(ModelError(f"no '{name}'", tensor=name, hint="h")) == f"model, tensor '{shown}': no '{shown}' [h]"
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "reason"),
+    [
+        (ShapeError("b"), ShapeError, "2 nodes do not fit their inputs: Add (main node 1): a; Mul (main node 2): b"),
+        (UnsupportedError("b"), UnsupportedError, "the model asks 2 times for what wgpu cannot do: Add"),
+        (NotKnownError("b"), UnsupportedError, "the model asks 2 times for what wgpu cannot do: Add"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_no_matter_of_providers(second: ShaderloomError, kind: type, reason: str):
+    first = ShapeError("a", origin=Origin("main", 1, "Add"))
+    second.origin = Origin("main", 2, "Mul")
+    merged = merge_refusals([first, second])
+    assert type(merged) is kind and merged.reason.startswith(reason)
+    assert (merged.parts, merged.origin, merge_refusals([first])) == ((first, second), first.origin, first)
 
 
 def test_an_error_points_to_what_a_model_declares_where_a_tensor_is_at_fault():
