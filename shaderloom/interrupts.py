@@ -5,17 +5,21 @@ Imports little: it is there before anything that takes time.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import sys
 from contextlib import contextmanager, suppress
 
 TYPE_CHECKING = False  # as in the package: typing takes longer to import than all else here
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NoReturn
+    from collections.abc import Callable, Iterator
+    from typing import Any, NoReturn
 
 #: Exit status after Ctrl-C, as of every program that a signal ends
 INTERRUPTED = 130
+#: Seconds after which an interrupt that reached nobody is raised again
+_AGAIN = 0.01
 
 
 def leave_on_interrupt() -> None:
@@ -37,15 +41,60 @@ def leave(*_: object) -> NoReturn:
 
 @contextmanager
 def raised_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt in the body where it would end the process at once."""
+    """Let Ctrl-C raise KeyboardInterrupt in the body where it would end the process at once.
+
+    One that comes while an object's finaliser runs, from which no exception leaves, is raised again behind that.
+    """
     if signal.getsignal(signal.SIGINT) is not leave:
         yield
         return
+    show = sys.unraisablehook
+    sys.unraisablehook = _raised_again(show)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, leave)
+        sys.unraisablehook = show
+
+
+def _raised_again(show: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return a hook for exceptions that reach nobody: interrupts are raised again, others go to ``show``."""
+
+    def hook(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            show(unraisable)
+            return
+        from threading import Timer
+
+        again = Timer(_AGAIN, _thread.interrupt_main)  # at once it would come in this hook
+        again.daemon = True
+        again.start()
+
+    return hook
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[Callable[[], bool]]:
+    """Note a first Ctrl-C in the body, which asks the function that it is given; a second one is raised.
+
+    For what is better not left halfway.  A process that ignores the signal, or handles it in its own way, goes on to.
+    """
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield lambda: False
+        return
+
+    def note(number: int, _: object) -> None:
+        noted.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(noted)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def ignore_interrupts() -> None:

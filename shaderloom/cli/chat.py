@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..interrupts import noted_interrupts
 from ..runtime.plan.errors import ShaderloomError, UnsupportedError, unwritable
 from .command import as_command
 from .common import speak_of_options
@@ -15,9 +17,10 @@ from .generation import FolderArgument, FolderOptions, SamplingOptions, open_gen
 from .terminal import echo
 
 if TYPE_CHECKING:
+    from ..generate.answer import Generation
     from ..generate.generator import Generator
 
-_HELP = "/reset forgets the chat, /save FILE writes it as JSON, /exit ends; Ctrl-C ends an answer"
+_HELP = "/reset forgets the chat, /save FILE writes it as JSON, /exit or Ctrl-D ends; Ctrl-C ends an answer"
 
 
 @as_command
@@ -32,7 +35,8 @@ def command(
 ) -> None:
     """Talk with the model of a folder. Each turn computes only what is new.
 
-    Lines that begin with / are commands: /reset, /save FILE, /exit. Ctrl-C ends an answer, not the program.
+    Lines that begin with / are commands: /reset, /save FILE, /exit. Ctrl-C ends an answer with its next token, not the
+    program; a second one ends a turn at once, which then counts for nothing.
 
     [bold]Example[/bold]
 
@@ -53,21 +57,22 @@ class _Chat:
         self._messages = list(self._start)
 
     def run(self) -> None:
-        """Read lines until the input ends; an error of one turn does not end the chat."""
+        """Read lines until the input ends; neither an error of a turn nor an interrupt ends the chat."""
         while True:
             try:
                 echo("> ", err=True, newline=False)
                 line = input().strip()
-            except EOFError:
-                echo(err=True)
-                return
-            if line == "/exit":
-                return
-            try:
+                if line == "/exit":
+                    return
                 if line.startswith("/"):
                     self._command(*line.split(maxsplit=1))
                 elif line:
                     self._answer(line)
+            except EOFError:
+                echo(err=True)
+                return
+            except KeyboardInterrupt:
+                echo(f"\n{_HELP}", err=True)
             except ShaderloomError as error:
                 echo(f"error: {speak_of_options(str(error))}", err=True)
 
@@ -87,11 +92,16 @@ class _Chat:
 
     def _answer(self, line: str) -> None:
         messages = [*self._messages, {"role": "user", "content": line}]
-        generation = self._generator.generate(messages, **self._sampling)
-        try:
-            print_pieces(generation)
-        except KeyboardInterrupt:
-            generation.close()
-            echo()
-        self._messages = [*messages, {"role": "assistant", "content": generation.text}]
+        with noted_interrupts() as is_interrupted:
+            generation = self._generator.generate(messages, **self._sampling)
+            print_pieces(_pieces(generation, is_interrupted))
+            self._messages = [*messages, {"role": "assistant", "content": generation.text}]
         echo(summary(generation), err=True)
+
+
+def _pieces(generation: Generation, is_interrupted: Callable[[], bool]) -> Iterator[str]:
+    """Yield the pieces of an answer, which an interrupt ends."""
+    for piece in generation:
+        yield piece
+        if is_interrupted():
+            generation.close()

@@ -386,25 +386,29 @@ class Generator:
         go_on: Callable[[], None],
     ) -> Pieces:
         begun = time.perf_counter()
-        if encoded is not None:
-            self._encode(encoded)
-        statistics.reused_tokens = common_prefix(self._ids, row.ids)
-        self.rewind(statistics.reused_tokens)
         shown = 0
-        with closing(tokens):
-            while not row.ended_by:
-                self._live()
-                token = next(tokens)
-                now = time.perf_counter()
-                if not statistics.new_tokens:
-                    statistics.first_token_seconds = now - begun
-                    begun = now
-                statistics.decode_seconds = now - begun
-                row.take(token, go_on)
-                statistics.new_tokens += 1
-                piece, shown = row.text[shown:], len(row.text)
-                if piece:
-                    yield piece
+        try:
+            if encoded is not None:
+                self._encode(encoded)
+            statistics.reused_tokens = common_prefix(self._ids, row.ids)
+            self.rewind(statistics.reused_tokens)
+            with closing(tokens):
+                while not row.ended_by:
+                    self._live()
+                    token = next(tokens)
+                    now = time.perf_counter()
+                    if not statistics.new_tokens:
+                        statistics.first_token_seconds = now - begun
+                        begun = now
+                    statistics.decode_seconds = now - begun
+                    row.take(token, go_on)
+                    statistics.new_tokens += 1
+                    piece, shown = row.text[shown:], len(row.text)
+                    if piece:
+                        yield piece
+        except KeyboardInterrupt:  # it may leave a run halfway, and with it the cache
+            self.rewind()
+            raise
         statistics.ended_by = row.ended_by
 
     def rewind(self, length: int = 0) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
+from shaderloom.interrupts import leave, noted_interrupts, raised_interrupts
+
 from ..support.effort import quick_first
 from ..support.patience import PATIENCE
 
@@ -105,6 +107,32 @@ def test_little_is_imported_before_interrupts_are_answered():
     )
     assert "shaderloom.interrupts" in done.stdout.split()
     assert not {"typing", "re", "inspect", "pathlib", "shaderloom.runtime"} & set(done.stdout.split())
+
+
+def test_an_interrupt_in_a_finaliser_is_raised_behind_it(interrupts):
+    class Finalised:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, leave)
+    with raised_interrupts(), pytest.raises(KeyboardInterrupt):
+        Finalised()
+        time.sleep(PATIENCE)
+    assert signal.getsignal(signal.SIGINT) is leave
+
+
+def test_a_first_interrupt_is_noted_and_a_second_one_raised(interrupts):
+    with noted_interrupts() as is_interrupted:
+        assert not is_interrupted()
+        signal.raise_signal(signal.SIGINT)
+        assert is_interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with noted_interrupts() as is_interrupted:
+        signal.raise_signal(signal.SIGINT)
+        assert not is_interrupted()
 
 
 def test_an_interrupt_after_all_is_done_changes_nothing(interrupts):

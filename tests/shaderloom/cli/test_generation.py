@@ -7,6 +7,7 @@ shaderloom/cli/convert, shaderloom/cli/inspect_folder, shaderloom/generate/token
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -96,20 +97,44 @@ def test_chat(folder: Path, generator: Generator, tmp_path: Path):
     assert "begins anew" in result.stderr
 
 
-def test_an_answer_is_interrupted_and_the_chat_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_answer_is_interrupted_and_the_chat_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupts: None, times: int
+):
+    """Once ends the answer with its next token; twice ends the turn at once, which counts for nothing."""
     original, pieces = Generation.__next__, 0
 
     def interrupted(self: Generation) -> str:
         nonlocal pieces
         pieces += 1
-        if pieces == 2:
-            raise KeyboardInterrupt
+        for _ in range(times if pieces == 2 else 0):
+            signal.raise_signal(signal.SIGINT)
         return original(self)
 
     monkeypatch.setattr(Generation, "__next__", interrupted)
-    result = chat(folder, ["the cat", "and"], "--system", "in")
+    saved = tmp_path / "chat.json"
+    result = chat(folder, ["the cat", f"/save {saved}", "and"], "--system", "in", "-n", "20")
     assert result.exit_code == 0, result.output
-    assert result.stderr.count("first token after") == 2
+    assert result.stderr.count("first token after") == 3 - times
+    assert result.stderr.count("20 new") == 1
+    assert len(json.loads(saved.read_text())) == 5 - 2 * times
+
+
+def test_an_interrupt_between_answers_does_not_end_a_chat(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, interrupts: None
+):
+    lines = iter([signal.raise_signal, "the cat"])
+
+    def read() -> str:
+        line = next(lines, None)
+        if line is None:
+            raise EOFError
+        return line if isinstance(line, str) else line(signal.SIGINT)
+
+    monkeypatch.setattr("shaderloom.cli.chat.input", read, raising=False)
+    result = chat(folder, [])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("/reset forgets") == 2 and result.stderr.count("first token after") == 1
 
 
 def test_errors_of_a_turn_do_not_end_a_chat(folder: Path):

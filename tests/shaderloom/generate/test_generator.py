@@ -15,6 +15,7 @@ import pytest
 import shaderloom
 from shaderloom import Generator
 from shaderloom.convert.gguf_decoder import convert_gguf
+from shaderloom.generate.decoder import CachedDecoder
 from shaderloom.runtime.plan.errors import ClosedError, InputError, UnsupportedError
 
 from ...support.tiny_gguf import CONTEXT, END, TOKENS, TinyGguf, write_tiny_gguf
@@ -187,6 +188,24 @@ def test_a_generation_that_is_left_ends(generator: Generator, tiny: TinyGguf):
     next(left)
     assert greedy(generator, ids, 3) == until_end(tiny.greedy(ids, 3))
     assert list(left) == []
+
+
+def test_an_interrupt_forgets_what_it_may_have_left_halfway(
+    generator: Generator, tiny: TinyGguf, monkeypatch: pytest.MonkeyPatch
+):
+    ids, submit = drawn(9, 15), CachedDecoder.submit
+
+    def interrupted(*arguments: Any) -> None:
+        if len(generator.tokens) > 10:
+            raise KeyboardInterrupt
+        submit(*arguments)
+
+    monkeypatch.setattr(CachedDecoder, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        generator.generate(ids, max_new_tokens=30, stream=False)
+    assert generator.tokens == ()
+    monkeypatch.undo()
+    assert greedy(generator, ids, 3) == until_end(tiny.greedy(ids, 3))
 
 
 def test_lengths_are_checked_before_anything_runs(generator: Generator, folder: Path, device: Any):
