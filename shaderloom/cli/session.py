@@ -94,7 +94,7 @@ def make_feeds(
     read = {name: _read_array(name, value, shapes.get(name)) for name, value in values.items() if value != "random"}
     shapes = {**session.default_shapes(), **shapes, **{name: array.shape for name, array in read.items()}}
     dynamic = {} if isinstance(inputs.dynamic, str) else read_ranges(inputs.dynamic)
-    complete = complete_shapes(session._header, shapes, dynamic)
+    complete = complete_shapes(session._header, shapes, dynamic, of_run=True)
     generator = np.random.default_rng(inputs.seed)
     feeds = {}
     for name, port in {**ports, **{name: optional[name] for name in values if name in optional}}.items():

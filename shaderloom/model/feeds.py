@@ -316,12 +316,12 @@ def static_shapes(header: ModelHeader) -> dict[str, tuple[int, ...]] | None:
 
 
 def complete_shapes(
-    header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges | None = None
+    header: ModelHeader, shapes: Mapping[str, Sequence[int]], dynamic: Ranges | None = None, *, of_run: bool = False
 ) -> dict[str, tuple[int, ...]]:
     """Return ``shapes`` with those of the other inputs, with a warning where open dimensions are assumed.
 
-    A named dimension has the size that it has in ``shapes``, or the lowest of its range in ``dynamic``; else the first
-    dimension of an input is 1.  Raises :class:`InputError` for an input with other open dimensions.
+    A named dimension has the size that it has in ``shapes``, or the lowest of its range in ``dynamic``, which is assumed
+    ``of_run`` alone: a plan has the range; else the first dimension of an input is 1.  Raises :class:`InputError` for an input with other open dimensions.
     """
     complete = {name: tuple(shape) for name, shape in shapes.items()}
     named = {name: sizes.low for name, sizes in (dynamic or {}).items()}
@@ -339,7 +339,8 @@ def complete_shapes(
                 tensor=port.name,
                 hint=f"give the sizes: --shape {port.name}=..., or shapes in Python",
             )
-        if sizes != list(port.dims):
+        served = () if of_run else dynamic or ()
+        if any(not isinstance(dim, int) and dim not in served for dim in port.dims):
             text = "x".join(map(str, sizes))
             notify(f"the shape of '{port.name}' is taken as {text}: {_declared(port)} (--shape says another)")
         complete[port.name] = tuple(sizes)

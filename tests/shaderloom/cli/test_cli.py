@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from shaderloom.cpu.provider import read_header
 from shaderloom.model.feeds import complete_shapes
 from shaderloom.runtime.plan.device_profile import DeviceProfile
 from shaderloom.runtime.plan.errors import InputError
+from shaderloom.runtime.plan.size_range import read_ranges
 
 from ...compiler.codegen.test_sharing import array, compiled
 from ...compiler.codegen.test_sharing import model as chain
@@ -47,6 +49,10 @@ def test_sizes_follow_from_the_shapes_of_other_inputs(tmp_path):
     header = read_header(parse(text))
     with pytest.warns(UserWarning, match="the shape of 'z' is taken as 1x5"):
         assert complete_shapes(header, {"x": (2, 5)}) == {"x": (2, 5), "z": (1, 5)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a plan for a range assumes no size of it
+        dynamic = read_ranges(dict.fromkeys("nmk", (3, 9)))
+        assert complete_shapes(header, {}, dynamic) == {"x": (3, 3), "z": (3, 3)}
 
 
 def test_run_on_the_cpu_alone(device, cache_folder, path):
