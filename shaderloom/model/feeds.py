@@ -320,8 +320,9 @@ def complete_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return ``shapes`` with those of the other inputs, with a warning where open dimensions are assumed.
 
-    A named dimension has the size that it has in ``shapes``, or the lowest of its range in ``dynamic``, which is assumed
-    ``of_run`` alone: a plan has the range; else the first dimension of an input is 1.  Raises :class:`InputError` for an input with other open dimensions.
+    A named dimension has the size that it has in ``shapes``, or the lowest of its range in ``dynamic``; that is assumed
+    ``of_run`` alone, as a plan has the range.  Else the first dimension of an input is 1.  Raises :class:`InputError`
+    for an input with other open dimensions.
     """
     complete = {name: tuple(shape) for name, shape in shapes.items()}
     named = {name: sizes.low for name, sizes in (dynamic or {}).items()}
