@@ -14,11 +14,11 @@ import ctypes
 import functools
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import native_table, native_types
+from .waiting import Finished, wait_in_line
 
 try:
     native_table.import_bindings()
@@ -166,16 +166,6 @@ def create_trusted_module(device: Any, wgsl: str) -> Any:
     return GPUShaderModule("", handle, device)
 
 
-#: Seconds for which a thread asks a GPU again and again before it sleeps: waking up takes up to 0.1 ms
-SPIN_SECONDS = 0.002
-#: A thread that waits sleeps between two questions for this part of the time that it has waited, after the shortest
-#: and up to the longest time, in seconds
-_SLICE = 1 / 64
-_SHORTEST, _LONGEST = 2e-4, 0.05
-#: The thread that asks again and again, None: none.  Each question takes the lock of the interpreter, so others sleep
-_asking: int | None = None
-
-
 def is_idle(device: Any) -> bool:
     """Return whether the device has finished everything submitted so far; run the callbacks that are due.
 
@@ -189,7 +179,7 @@ def is_idle(device: Any) -> bool:
 def wait(device: Any, *, spin: bool = False) -> None:
     """Block until the device has finished everything submitted so far, and run the callbacks that are due.
 
-    With ``spin`` the thread asks all the time at first.
+    With ``spin`` a thread that waits alone asks all the time at first.
     """
     if not AVAILABLE:
         raise MissingSymbolError("wgpuQueueOnSubmittedWorkDone")
@@ -198,11 +188,11 @@ def wait(device: Any, *, spin: bool = False) -> None:
     info.mode = lib.WGPUCallbackMode_AllowProcessEvents
     info.callback = ffi.cast("WGPUQueueWorkDoneCallback", callback)
     libf.wgpuQueueOnSubmittedWorkDone(device.queue._internal, info[0])
-    _wait_until(device, finished.qsize, spin)
+    _wait_for(device, finished, spin)
     _callbacks.discard(callback)
 
 
-def _listen() -> tuple[queue.SimpleQueue[int], Any]:
+def _listen() -> tuple[Finished, Any]:
     """Return a queue and a callback of wgpu-native that puts the status there, its first argument.
 
     wgpu-native calls back while the device is asked.  An interrupt from the keyboard would be raised in a callback
@@ -211,37 +201,23 @@ def _listen() -> tuple[queue.SimpleQueue[int], Any]:
     the caller.  The caller takes it from :data:`_callbacks` once it was called; one that an interrupt leaves is called
     later, or when its object goes.
     """
-    finished: queue.SimpleQueue[int] = queue.SimpleQueue()
+    finished: Finished = queue.SimpleQueue()
     callback = ffi.callback("void(int)", finished.put)
     _callbacks.add(callback)
     return finished, callback
 
 
-def _wait_until(device: Any, done: Callable[[], object], spin: bool) -> None:
-    """Ask the device until ``done``; with ``spin`` all the time at first, unless another thread does so.
+def _wait_for(device: Any, finished: Finished, spin: bool) -> int:
+    """Return the status of a callback.
 
-    It is asked in slices, since a shader of a stranger may have no end: no signal reaches a thread that waits inside
-    wgpu-native.  Nor would the process end then, because the queue waits for its work when it goes; so after an
-    interrupt it stays.
+    No signal reaches a thread that waits inside wgpu-native, so it is asked.  Nor would the process end behind an
+    interrupt, because the queue waits for its work when it goes; so it stays then.
     """
-    global _asking
-    start, thread = time.perf_counter(), threading.get_ident()
-    if spin and _asking is None:
-        _asking = thread
-    spin = spin and _asking == thread
     try:
-        while not (is_idle(device), done())[1]:
-            waited = time.perf_counter() - start
-            if waited > (SPIN_SECONDS if spin else _SHORTEST):
-                time.sleep(min(waited * _SLICE, _LONGEST))
-            elif not spin:
-                time.sleep(0)  # other threads go first: the driver's may want this core
+        return wait_in_line(device, finished, lambda: is_idle(device), spin=spin)
     except BaseException:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.queue))
         raise
-    finally:
-        if _asking == thread:
-            _asking = None
 
 
 def submit(queue: Any, command_buffers: Sequence[Any]) -> None:
@@ -297,9 +273,8 @@ class MapRequest:
 
     def wait(self, *, spin: bool = False) -> None:
         """Wait until the buffer is mapped; raise RuntimeError if it cannot be."""
-        _wait_until(self._device, self._finished.qsize, spin)
+        status = _wait_for(self._device, self._finished, spin)
         _callbacks.discard(self._callback)
-        status = self._finished.get()
         if status != lib.WGPUMapAsyncStatus_Success:
             raise RuntimeError(f"the buffer was not mapped (status {status})")
 

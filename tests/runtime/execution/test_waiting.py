@@ -5,6 +5,8 @@ Covers: runtime/device.
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import subprocess
 import sys
 import threading
@@ -17,12 +19,18 @@ import pytest
 from onnx import helper
 
 import shaderloom
-from shaderloom.runtime.device import native
+from shaderloom.runtime.device import native, waiting
 
 from ...support.kernels import make_model
 from ...support.patience import PATIENCE
 
 pytestmark = pytest.mark.skipif(not native.AVAILABLE, reason="wgpu-native has other functions")
+
+
+class Device:
+    """What is asked of a device that is none."""
+
+    _internal = queue = None
 
 
 @pytest.mark.parametrize(("answer", "idle"), [(0, False), (1, True), (0x5A5A5A00, False), (0x5A5A5A01, True)])
@@ -34,7 +42,7 @@ def test_only_the_lowest_byte_of_the_answer_counts(monkeypatch, answer, idle):
 @pytest.mark.parametrize("spin", [False, True])
 def test_slices_grow_with_the_time_and_none_blocks(monkeypatch, spin):
     """A clock of our own: a wait of ten seconds asks a few hundred times, and ends at most a sixty-fourth late."""
-    now, slept, asked = [0.0], [], []
+    now, slept, asked, finished = [0.0], [], [], queue.SimpleQueue()
 
     def sleep(seconds):
         slept.append(seconds)
@@ -43,42 +51,66 @@ def test_slices_grow_with_the_time_and_none_blocks(monkeypatch, spin):
     def poll(handle, wait, index):
         asked.append(wait)
         now[0] += 1e-6
+        if now[0] > 2:
+            finished.put(1)
         return 0
 
     monkeypatch.setattr(native, "lib", SimpleNamespace(wgpuDevicePoll=poll))
-    monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep))
-    native._wait_until(SimpleNamespace(_internal=None), lambda: now[0] > 2, spin)
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(perf_counter=lambda: now[0], sleep=sleep))
+    assert native._wait_for(Device(), finished, spin) == 1
     assert not any(asked)
     assert 2 < now[0] < 2.1 and max(slept) <= 0.05
     assert len(asked) < 3000
     assert (0 in slept) is not spin, "a software driver gets the core"
 
 
-def test_of_threads_that_wait_one_asks_all_the_time(monkeypatch):
-    """Each question takes the lock of the interpreter from those that encode.  No wait is ever long for this clock."""
-    sleepers, finished, pause = set(), threading.Event(), time.sleep
+def test_of_threads_that_wait_one_asks(monkeypatch):
+    """Each question takes the lock of the interpreter.  Who leaves the line, called back or not, hands the turn on."""
+    askers: list[int] = []
+    done = [queue.SimpleQueue() for _ in range(4)]
+    device, interrupted = Device(), threading.Event()
 
-    def sleep(seconds):
-        sleepers.add(threading.get_ident())
-        pause(1e-3)
+    def ask(device):
+        askers.append(threading.get_ident())
+        if interrupted.is_set() and threading.get_ident() == threads[0].ident:
+            raise KeyboardInterrupt
 
-    def wait(asked):
-        native._wait_until(None, lambda: (asked.set(), finished.is_set())[1], True)
+    def wait(finished, statuses):
+        with contextlib.suppress(KeyboardInterrupt):
+            statuses.append(native._wait_for(device, finished, True))
 
-    monkeypatch.setattr(native, "is_idle", lambda device: False)
-    monkeypatch.setattr(native, "time", SimpleNamespace(perf_counter=lambda: 0.0, sleep=sleep))
-    questions = [threading.Event(), threading.Event()]
-    threads = [threading.Thread(target=wait, args=(asked,)) for asked in questions]
-    for thread, asked in zip(threads, questions):
+    def asked_by(thread):
+        before = len(askers)
+        return until(lambda: thread.ident in askers[before:])
+
+    monkeypatch.setattr(native, "is_idle", ask)
+    statuses: list[list[int]] = [[] for _ in done]
+    threads = [threading.Thread(target=wait, args=pair) for pair in zip(done, statuses)]
+    for number, thread in enumerate(threads):
         thread.start()
-        assert asked.wait(PATIENCE)
-    pause(0.05)
-    finished.set()
-    for thread in threads:
-        thread.join()
-    assert sleepers == {threads[1].ident}
-    wait(questions[0])
-    assert len(sleepers) == 1, "the next one asks all the time"
+        until(lambda number=number: len(waiting._lines[device]._waiting) == number + 1)
+    assert set(askers) == {threads[0].ident}, "the others sleep"
+    done[2].put(7)
+    threads[2].join()
+    assert statuses[2] == [7] and set(askers) == {threads[0].ident}
+    interrupted.set()
+    threads[0].join()
+    asked_by(threads[1])
+    done[1].put(5)
+    threads[1].join()
+    asked_by(threads[3])
+    done[3].put(6)
+    threads[3].join()
+    assert statuses == [[], [5], [7], [6]]
+    assert set(askers) == {threads[number].ident for number in (0, 1, 3)}
+
+
+def until(holds):
+    """Wait until a condition holds."""
+    end = time.perf_counter() + PATIENCE
+    while not holds():
+        assert time.perf_counter() < end
+        time.sleep(1e-3)
 
 
 ENDLESS = """
