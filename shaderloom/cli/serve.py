@@ -90,10 +90,10 @@ def _serve_page(bundles: Sequence[Path], port: int, open_browser: bool) -> None:
             resources |= bundle_resources(files, f"/bundles/{folder}/")
         with Site({**resources, **bundle_list(listed)}, port) as site:
             name, verb = (bundles[0].name, "is") if len(bundles) == 1 else (count_text(len(bundles), "bundle"), "are")
-            echo(f"{name} {verb} at {site.url} (Ctrl-C ends)")
-            if open_browser:
-                typer.launch(site.url)
             try:
+                echo(f"{name} {verb} at {site.url} (Ctrl-C ends)")
+                if open_browser:
+                    typer.launch(site.url)
                 site.wait()
             except KeyboardInterrupt:
                 echo()

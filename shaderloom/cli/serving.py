@@ -103,8 +103,8 @@ def _run(api: Api, limits: ServerLimits, options: ServingOptions, port: int, tit
     with ApiServer(api, limits, options.host, port) as server:
         if not server.is_loopback and limits.key is None:
             echo("warning: everybody who reaches this address may ask [--api-key sets a key]", err=True)
-        echo(f"{title} {server.url}{path} (Ctrl-C ends)")
         try:
+            echo(f"{title} {server.url}{path} (Ctrl-C ends)")
             server.wait()
         except KeyboardInterrupt:
             echo()
