@@ -283,10 +283,10 @@ export interface Call {
   kernel: string;
   grid: [Size, Size, Size];
   ranges: { buffer: string; offset: Size; size: Size }[];
-  label?: string;
-  origins?: string[];
-  flops?: Size;
-  bytes?: Size;
+  label: string;
+  origins: string[];
+  flops: Size;
+  bytes: Size;
 }
 
 export interface PlanPort {

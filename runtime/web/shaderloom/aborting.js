@@ -1,4 +1,4 @@
-import { requireInput } from "./errors.js";
+import { ensure } from "./errors.js";
 
 /**
  * Return what `promise` resolves to, or reject with the signal's reason as soon as it is aborted, or "input" for no signal.
@@ -11,7 +11,7 @@ export function abortable(promise, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     promise.then(resolve, reject).finally(() => signal.removeEventListener?.("abort", abort));
-    requireInput(signal.throwIfAborted, "signal is no AbortSignal");
+    ensure("input", signal.throwIfAborted, "signal is no AbortSignal");
     if (signal.aborted) abort();
     signal.addEventListener("abort", abort, { once: true });
   });

@@ -10,36 +10,28 @@ import { Pacer } from "./pacing.js";
 import { Pipelines } from "./pipelines.js";
 import { Plans } from "./plans.js";
 import { SharedDevice } from "./sharing.js";
-import { uploadWeights } from "./weights.js";
 
 /** What a session has on a device, from its opening to `dispose()`. */
 export class Attachment {
-  #files;
   #ownsDevice;
-  #shared;
 
   /** @param {BundleFiles} files @param {GPUDevice} device @param {boolean} ownsDevice whether it ends with the session
    *  @param {LoadOptions} options @param {(progress: Progress) => void} onProgress */
   constructor(files, device, ownsDevice, options, onProgress) {
     const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33, maxRunSeconds = 300 } = options;
-    const software = options.software ?? isSoftware(device);
-    this.#files = files;
+    this.files = files;
+    this.onProgress = onProgress;
+    /** Whether the device computes on the CPU, for which there are other kernels. */
+    this.software = options.software ?? isSoftware(device);
     this.#ownsDevice = ownsDevice;
-    this.#shared = SharedDevice.on(device);
+    this.shared = SharedDevice.on(device);
     this.guard = new DeviceGuard(device);
     this.buffers = new Buffers(device, maxDeviceBytes);
-    this.pipelines = new Pipelines(files, this.guard, this.#shared);
-    this.plans = new Plans(files, this.buffers, this.pipelines, software, onProgress);
+    this.pipelines = new Pipelines(this);
+    this.plans = new Plans(this);
     this.calls = new Calls(device, this.buffers);
     this.copies = new OutputCopies(this.guard);
-    this.pacer = new Pacer(this.guard, software, maxRunSeconds);
-    this.programs = files.programs
-      && new files.programs.ProgramRunner(this.guard, this.pacer, this.buffers, this.calls, this.copies, this.plans);
-  }
-
-  /** Upload the weights. @param {(progress: Progress) => void} onProgress */
-  upload(onProgress) {
-    return uploadWeights(this.#files, this.guard, this.buffers, this.#shared, onProgress);
+    this.pacer = new Pacer(this.guard, this.software, maxRunSeconds);
   }
 
   /** Free everything; what is shared with other sessions stays with them. */
@@ -49,7 +41,7 @@ export class Attachment {
     this.buffers.destroy();
     this.copies.destroy();
     this.plans.clear();
-    this.#shared.leave();
+    this.shared.leave();
     if (this.#ownsDevice) this.guard.device.destroy();
   }
 }

@@ -2,7 +2,7 @@
 
 /** @import { Opened, Source } from "./sources.js" */
 
-import { messageOf, requireInput, ShaderloomError } from "./errors.js";
+import { ensure, messageOf, ShaderloomError } from "./errors.js";
 
 /** Bytes of the records of a zip without their names, as docs/guide/bundles.md prescribes them. */
 const LOCAL = 30, CENTRAL = 46, END = 22;
@@ -27,7 +27,7 @@ export class Blobs {
    */
   static async of(source) {
     if (source instanceof Blob) return new Blobs(await entriesOf(source));
-    requireInput(Array.isArray(source), "a bundle is an address, a Blob, or a list of files or responses");
+    ensure("input", Array.isArray(source), "a bundle is an address, a Blob, or a list of files or responses");
     const paths = source.map((item) => item instanceof Response
       ? new URL(item.url || "manifest", "file:///").pathname
       : item.webkitRelativePath || item.name);

@@ -1,7 +1,7 @@
 /** @import { Plan, TypedArray } from "../shaderloom.js" */
 /** @import { Bounds } from "./shape_relations.js" */
 
-import { ShaderloomError } from "./errors.js";
+import { ensure } from "./errors.js";
 import { byteBounds, sizeBounds } from "./shape_relations.js";
 import { bufferSize } from "./sizes.js";
 
@@ -72,12 +72,9 @@ export class Buffers {
    *  @param {number} beside @throws {ShaderloomError} "device" for more than there may be */
   #with(name, size, beside) {
     const { maxBufferSize } = this.#device.limits;
-    if (size > maxBufferSize) {
-      throw new ShaderloomError("device", `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
-    }
-    if (!(beside + size <= this.#most)) {
-      throw new ShaderloomError("device", `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${this.#most}`);
-    }
+    ensure("device", size <= maxBufferSize, `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
+    const fits = beside + size <= this.#most;
+    ensure("device", fits, `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${this.#most}`);
     return beside + size;
   }
 
@@ -91,6 +88,15 @@ export class Buffers {
       this.onReplace();
     }
     return this.create(name, bytes, usage);
+  }
+
+  /** Return the buffer of a name once numbers are in it, each an int32, which kernels read as uniform.
+   *  @param {string} name @param {Int32Array | number[]} numbers */
+  writeUniform(name, numbers) {
+    const { UNIFORM, COPY_DST } = GPUBufferUsage;
+    const buffer = this.allocate(name, 4 * numbers.length, UNIFORM | COPY_DST);
+    writeArray(this.#device, buffer, Int32Array.from(numbers));
+    return buffer;
   }
 
   /** Destroy a buffer; submitted work completes. @param {string} name */
@@ -110,12 +116,20 @@ export class Buffers {
 /** Write an array to the start of a buffer, filled up to whole words with zeros.
  *  @param {GPUDevice} device @param {GPUBuffer} buffer @param {TypedArray} data */
 export function writeArray(device, buffer, data) {
-  if (!data.byteLength) return;
-  let bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-  if (bytes.length % 4) {
-    const words = new Uint8Array(Math.ceil(bytes.length / 4) * 4);
-    words.set(bytes);
-    bytes = words;
-  }
-  device.queue.writeBuffer(buffer, 0, bytes);
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const words = bytes.length % 4 ? new Uint8Array(wholeWords(bytes.length)) : bytes;
+  if (words !== bytes) words.set(bytes);
+  device.queue.writeBuffer(buffer, 0, words);
+}
+
+/** @param {number} bytes */
+const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
+
+/** Encode the copy of bytes, in whole words, from a buffer to another one. @param {GPUCommandEncoder} encoder
+ *  @param {GPUBuffer} source @param {GPUBuffer} target @param {number} bytes @param {string} why @param {number} [offset]
+ *  in the target @throws {ShaderloomError} "input" for a source, of the caller's, without the usage for it */
+export function copyBuffer(encoder, source, target, bytes, why, offset = 0) {
+  if (source === target || !bytes) return;
+  ensure("input", source.usage & GPUBufferUsage.COPY_SRC, `${why}: its GPUBuffer lacks the usage COPY_SRC`);
+  encoder.copyBufferToBuffer(source, 0, target, offset, wholeWords(bytes));
 }

@@ -2,12 +2,12 @@
 
 /** @import { Manifest } from "../shaderloom.js" */
 
-import { messageOf, requireInput, ShaderloomError } from "./errors.js";
+import { ensure, messageOf, ShaderloomError } from "./errors.js";
 
 /** Return the device once it has what the bundle needs. @param {GPUDevice} device @param {Manifest} manifest
  *  @throws {ShaderloomError} "input" for what is no device, "device" for one that lacks something */
 export function checkDevice(device, manifest) {
-  requireInput(device.queue, "device is no GPUDevice");
+  ensure("input", device.queue, "device is no GPUDevice");
   requireCapabilities(manifest, device, "the device given");
   return device;
 }

@@ -14,10 +14,17 @@ export class ShaderloomError extends Error {
   }
 }
 
-/** @param {unknown} holds @param {string} message @returns {asserts holds} @throws {ShaderloomError} "input" */
-export function requireInput(holds, message) {
-  if (!holds) throw new ShaderloomError("input", message);
+/** Throw an error where something does not hold. @param {api.ErrorKind} kind @param {unknown} holds
+ *  @param {string} message @returns {asserts holds} @throws {ShaderloomError} */
+export function ensure(kind, holds, message) {
+  if (!holds) throw new ShaderloomError(kind, message);
 }
+
+/** Return what `catch` is given to say what failed. @param {api.ErrorKind} kind @param {string} what
+ *  @returns {(error: unknown) => never} @throws {ShaderloomError} */
+export const failing = (kind, what) => (error) => {
+  throw new ShaderloomError(kind, `${what}: ${messageOf(error)}`, { cause: error });
+};
 
 /** Return the message of whatever was thrown. @param {unknown} error */
 export const messageOf = (error) => (error instanceof Error ? error.message : String(error));

@@ -1,7 +1,7 @@
-/** @import { DataType, Feed, Size, TypedArray } from "../shaderloom.js" */
+/** @import { DataType, Feed, PlanPort, TypedArray } from "../shaderloom.js" */
 
 import { arrayNames, elementBytes } from "./dtypes.js";
-import { requireInput } from "./errors.js";
+import { ensure } from "./errors.js";
 import { bufferSize, elementCount, formatShape, shapeOf } from "./sizes.js";
 
 /** A feed normalised; `dims` is undefined where the caller gave none.
@@ -16,13 +16,16 @@ export function holdsElements(data, elements, dtype) {
   return isBuffer(data) ? data.size >= bufferSize(elements * elementBytes(dtype)) : data.length === elements;
 }
 
-/** @param {{ name: string, dtype: DataType, shape: Size[] }} port @param {Record<string, number>} symbols
+/** Return the bytes of a port's elements. @param {PlanPort} port @param {Record<string, number>} symbols */
+export const portBytes = (port, symbols) => elementCount(shapeOf(port, symbols)) * elementBytes(port.dtype);
+
+/** @param {PlanPort} port @param {Record<string, number>} symbols
  *  @param {Value} value @throws {ShaderloomError} "input" for a value that is not of the port's shape */
 export function requireShape(port, symbols, { data, dims }) {
   const wanted = shapeOf(port, symbols);
   const text = formatShape(wanted);
   const fits = holdsElements(data, elementCount(wanted), port.dtype) && formatShape(dims ?? wanted) === text;
-  requireInput(fits, `'${port.name}' is not of shape ${text}`);
+  ensure("input", fits, `'${port.name}' is not of shape ${text}`);
 }
 
 /**
@@ -34,15 +37,15 @@ export function requireShape(port, symbols, { data, dims }) {
 export function normaliseFeed(name, feed, dtype) {
   const { data, dims } = unwrap(feed);
   if (isBuffer(data)) {
-    requireInput(data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
+    ensure("input", data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
     return { data, dtype, dims };
   }
   const arrays = arrayNames(dtype);
   const type = (data ?? feed)?.constructor?.name ?? typeof feed;
   const fits = ArrayBuffer.isView(data) && arrays.includes(type);
-  requireInput(fits, `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
+  ensure("input", fits, `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
   const { length } = data;
-  if (dims) requireInput(elementCount(dims) === length, `'${name}' has ${length} elements, which is not ${formatShape(dims)}`);
+  if (dims) ensure("input", elementCount(dims) === length, `'${name}' has ${length} elements, which is not ${formatShape(dims)}`);
   return { data, dtype, dims };
 }
 

@@ -4,18 +4,20 @@
 /** @import { DeviceGuard } from "./guard.js" */
 /** @import { Symbols } from "./shapes.js" */
 
-import { tensorUsage, writeArray } from "./buffers.js";
+import { copyBuffer, tensorUsage, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";
-import { requireInput, ShaderloomError } from "./errors.js";
+import { ensure } from "./errors.js";
 import { isBuffer } from "./feeds.js";
 import { bufferSize, elementCount, shapeOf } from "./sizes.js";
+import { own } from "./structure.js";
 
 /** An output, and where it goes; one on the device has a buffer there.
  *  @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output
  *  @typedef {Output & { location: keyof Located, buffer?: GPUBuffer }} Placed */
 
-/** Where an output is: in the plan as base64, on the host as bytes, else in the buffer of a name.
- *  @typedef {{ constant: string | Uint8Array<ArrayBuffer> | undefined, buffer: string }} Source */
+/** What an output is: bytes, or what is in a buffer. @typedef {GPUBuffer | Uint8Array} Content */
+
+/** Where an output is: bytes, or the name of a buffer of the plan. @typedef {Uint8Array | string} Source */
 
 /** @type {(keyof Located)[]} */
 const LOCATIONS = ["cpu", "gpu", "view"];
@@ -27,36 +29,37 @@ const CACHED_STAGING = 4;
  *  @param {readonly string[]} [names] @throws {ShaderloomError} "input" for what is no list of names of ports */
 export function selectPorts(ports, names) {
   if (!names) return ports;
-  requireInput(Array.isArray(names), "outputs is a list of names");
+  ensure("input", Array.isArray(names), "outputs is a list of names");
   return names.map((name) => {
     const port = ports.find((each) => each.name === name);
-    requireInput(port, `the model has no output '${name}'`);
+    ensure("input", port, `the model has no output '${name}'`);
     return port;
   });
 }
 
+/** Return an output of a shape. @param {string} name @param {DataType} dtype @param {readonly number[]} dims
+ *  @returns {Output} */
+export const outputOf = (name, dtype, dims) =>
+  ({ name, dtype, dims: [...dims], bytes: elementCount(dims) * elementBytes(dtype) });
+
 /** @param {Plan} plan @param {Symbols} symbols @param {readonly string[]} [names] @returns {Output[]} */
-export const selectOutputs = (plan, symbols, names) => selectPorts(plan.outputs, names).map(({ name, dtype, shape }) => {
-  const dims = shapeOf({ name, shape }, symbols);
-  return { name, dtype, dims, bytes: elementCount(dims) * elementBytes(dtype) };
-});
+export const selectOutputs = (plan, symbols, names) =>
+  selectPorts(plan.outputs, names).map((port) => outputOf(port.name, port.dtype, shapeOf(port, symbols)));
 
 /** Return the source of each output by its name: aliases lead to an input, a weight or another output.
  *  @param {Plan} plan @returns {Map<string, Source>} */
 export function outputSources({ outputs, constants, aliases }) {
-  const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
-  const constantOf = new Map(constants.map(({ output, data }) => [`output:${output}`, data]));
   /** @type {Map<string, Source>} By buffer, so that each link of a chain is followed once. */
-  const sources = new Map();
+  const sources = new Map(constants.map(({ output, data }) =>
+    [`output:${output}`, Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0))]));
+  const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
   for (const { name } of outputs) {
     const chain = [];
+    /** @type {string | undefined} */
     let buffer = `output:${name}`;
-    for (let next = direct.get(buffer); next !== undefined && !sources.has(buffer); next = direct.get(buffer)) {
-      chain.push(buffer);
-      buffer = next;
-    }
-    const source = sources.get(buffer) ?? { constant: constantOf.get(buffer), buffer };
-    for (const link of [...chain, buffer]) sources.set(link, source);
+    for (; buffer !== undefined && !sources.has(buffer); buffer = direct.get(buffer)) chain.push(buffer);
+    const source = sources.get(buffer ?? "") ?? chain[chain.length - 1];
+    for (const link of chain) sources.set(link, source);
   }
   return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (sources.get(`output:${name}`))]));
 }
@@ -70,23 +73,23 @@ export function outputSources({ outputs, constants, aliases }) {
  * @throws {ShaderloomError} "input" for an unknown location, and for what is no buffer, too small or named twice
  */
 export function placeOutputs(device, outputs, { location = "cpu", into = {} }, begun = new Map()) {
-  const names = new Set(outputs.map(({ name }) => name));
-  for (const name of [...Object.keys(into), ...(typeof location === "string" ? [] : Object.keys(location))]) {
-    requireInput(names.has(name), `the run gives no output '${name}'`);
+  const [locations, common] = typeof location === "string" ? [{}, location] : [location, "cpu"];
+  for (const name of Object.keys({ ...into, ...locations })) {
+    ensure("input", outputs.some((output) => output.name === name), `the run gives no output '${name}'`);
   }
   const taken = new Set();
   return outputs.map((output) => {
     const { name, bytes } = output;
-    const target = Object.hasOwn(into, name) ? into[name] : undefined;
-    const own = typeof location === "string" ? location : Object.hasOwn(location, name) ? location[name] : "cpu";
-    requireInput(LOCATIONS.includes(own), `location is one of ${LOCATIONS.join(", ")}, not "${own}"`);
-    requireInput(!target || isBuffer(target), `into['${name}'] is no GPUBuffer`);
+    const target = own(into, name);
+    const place = /** @type {keyof Located} */ (own(locations, name) ?? common);
+    ensure("input", LOCATIONS.includes(place), `location is one of ${LOCATIONS.join(", ")}, not "${place}"`);
+    ensure("input", !target || isBuffer(target), `into['${name}'] is no GPUBuffer`);
     const size = bufferSize(bytes);
-    requireInput(!target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
-    if (!target && own !== "gpu") return { ...output, location: own };
+    ensure("input", !target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
+    if (!target && place !== "gpu") return { ...output, location: place };
     const label = `output ${name}`.slice(0, 40);
     const buffer = target ?? begun.get(name) ?? device.createBuffer({ size, usage: tensorUsage(), label });
-    requireInput(!taken.has(buffer), `the buffer for '${name}' is that of another output`);
+    ensure("input", !taken.has(buffer), `the buffer for '${name}' is that of another output`);
     taken.add(buffer);
     return { ...output, location: "gpu", buffer };
   });
@@ -105,12 +108,19 @@ export const begunBuffers = ({ states }, values) => new Map(states.flatMap(({ ou
 export function writtenBuffers(sources, placed, begun) {
   const written = new Map([...begun].map(([name, buffer]) => [`output:${name}`, buffer]));
   for (const { name, buffer } of placed) {
-    const source = sources.get(name);
-    if (!buffer || source?.constant !== undefined || source?.buffer !== `output:${name}`) continue;
-    requireInput(buffer.usage & GPUBufferUsage.STORAGE, `the buffer for '${name}' lacks the usage STORAGE`);
+    if (!buffer || sources.get(name) !== `output:${name}`) continue;
+    ensure("input", buffer.usage & GPUBufferUsage.STORAGE, `the buffer for '${name}' lacks the usage STORAGE`);
     written.set(`output:${name}`, buffer);
   }
   return written;
+}
+
+/** Return what an output of a plan is. @param {Source | undefined} source @param {Lookup} lookup @returns {Content}
+ *  @throws {ShaderloomError} "bundle" for an undefined buffer */
+export function contentOf(source, lookup) {
+  const content = typeof source === "string" ? lookup(source) : source;
+  ensure("bundle", content, `an output is '${source}', which the plan does not define`);
+  return content;
 }
 
 /** Give the outputs of runs to the caller. */
@@ -126,37 +136,36 @@ export class OutputCopies {
 
   /** Encode the copies that outputs need: to a staging buffer for those that the host reads, and to their buffers for
    *  those of the device that no call wrote there. Return a function that gives them once the commands are submitted.
-   *  @param {GPUCommandEncoder} encoder @param {Map<string, Source>} sources @param {Placed[]} outputs
-   *  @param {Lookup} lookup @returns {() => Promise<Record<string, Tensor>>} */
-  deliver(encoder, sources, outputs, lookup) {
+   *  @param {GPUCommandEncoder} encoder @param {Placed[]} outputs @param {(name: string) => Content} contentOf
+   *  @returns {() => Promise<Record<string, Tensor>>} @throws {ShaderloomError} "input" for a fed buffer that cannot be copied */
+  deliver(encoder, outputs, contentOf) {
     const { device } = this.#guard;
     let total = 0;
     const copies = outputs.map((output) => {
-      const source = contentOf(sources.get(output.name), lookup, output.buffer);
-      const offset = output.buffer ? 0 : total;
-      if (!output.buffer && isBuffer(source)) total += bufferSize(output.bytes);
-      return { ...output, source, offset };
+      const content = contentOf(output.name);
+      const isRead = !output.buffer && isBuffer(content);
+      const offset = isRead ? total : 0;
+      if (isRead) total += bufferSize(output.bytes);
+      return { ...output, content, isRead, offset };
     });
     const staging = total ? this.#takeStaging(total) : null;
-    for (const { source, buffer = staging, bytes, offset } of copies) {
-      if (!buffer || source === buffer) continue;
-      if (isBuffer(source)) encoder.copyBufferToBuffer(source, 0, buffer, offset, wholeWords(bytes));
-      else if (buffer !== staging) writeArray(device, buffer, source);
+    for (const { name, content, buffer = staging, bytes, offset } of copies) {
+      if (!buffer) continue;
+      if (isBuffer(content)) copyBuffer(encoder, content, buffer, bytes, `the output '${name}' equals what is fed`, offset);
+      else if (buffer !== staging) writeArray(device, buffer, content);
     }
     return async () => {
       await staging?.mapAsync(GPUMapMode.READ, 0, total);
       const mapped = staging?.getMappedRange(0, total) ?? new ArrayBuffer(0);
-      const views = new Set(copies.flatMap(({ name, location, source }) =>
-        location === "view" && isBuffer(source) ? [name] : []));
+      const views = new Set(copies.flatMap(({ name, location, isRead }) => (location === "view" && isRead ? [name] : [])));
       /** @param {string} [name] */
       const release = (name = "") => {
         if (staging && (views.delete(name) || !name) && !views.size) this.#returnStaging(staging);
       };
-      const tensors = copies.map(({ name, dtype, dims, bytes, source, offset, location, buffer }) => {
+      const tensors = copies.map(({ name, dtype, dims, bytes, content, offset, location, buffer }) => {
         if (buffer) return [name, { dtype, dims, buffer }];
-        const isView = views.has(name);
-        const content = !isBuffer(source) ? source.buffer : isView ? mapped : mapped.slice(offset, offset + bytes);
-        const data = isView ? typedArray(dtype, content, offset, bytes) : typedArray(dtype, content);
+        const elements = isBuffer(content) ? new Uint8Array(mapped, offset, bytes) : content;
+        const data = views.has(name) ? typedArray(dtype, mapped, offset, bytes) : typedArray(dtype, elements.slice().buffer);
         return [name, location === "view" ? { dtype, dims, data, release: () => release(name) } : { dtype, dims, data }];
       });
       release();
@@ -182,22 +191,4 @@ export class OutputCopies {
     if (this.#guard.closed || this.#staging.length >= CACHED_STAGING) buffer.destroy();
     else this.#staging.push(buffer);
   }
-}
-
-/** A copy is of whole words. @param {number} bytes */
-const wholeWords = (bytes) => Math.ceil(bytes / 4) * 4;
-
-/** Return the bytes of a constant, or the buffer. @param {Source | undefined} source @param {Lookup} lookup
- *  @param {GPUBuffer} [target] where it has to be @returns {GPUBuffer | Uint8Array<ArrayBuffer>}
- *  @throws {ShaderloomError} "bundle" for an undefined buffer, "input" for a fed one that cannot be copied */
-export function contentOf(source, lookup, target) {
-  const constant = source?.constant;
-  if (typeof constant === "string") return Uint8Array.from(atob(constant), (letter) => letter.charCodeAt(0));
-  if (constant) return constant;
-  const name = source?.buffer ?? "";
-  const buffer = lookup(name);
-  if (!buffer) throw new ShaderloomError("bundle", `an output is '${name}', which the plan does not define`);
-  const fits = buffer === target || buffer.usage & GPUBufferUsage.COPY_SRC;
-  requireInput(fits, `an output equals '${name}': its GPUBuffer lacks the usage COPY_SRC`);
-  return buffer;
 }

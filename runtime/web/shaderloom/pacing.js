@@ -50,18 +50,18 @@ export class Pacer {
     this.#rates = { ...FIRST_RATES[software ? "software" : "gpu"] };
   }
 
-  /** Return the turn of a run, in the order of the calls. @param {AbortSignal} [signal] */
-  async turn(signal) {
+  /** Return what `use` gives in a turn, in the order of the calls. @template T @param {AbortSignal | undefined} signal
+   *  @param {(turn: Turn) => Promise<T>} use may end the turn before @returns {Promise<T>} */
+  async inTurn(signal, use) {
     const before = this.#turns;
     const turn = new Turn(this, signal);
     this.#turns = before.then(() => turn.ended);
     try {
       await abortable(before, signal);
-    } catch (error) {
+      return await use(turn);
+    } finally {
       turn.end();
-      throw error;
     }
-    return turn;
   }
 
   /** Return whether an amount fills a part. @param {Amount} amount */

@@ -1,8 +1,7 @@
-/** @import { Kernel, Plan, Progress } from "../shaderloom.js" */
-/** @import { Buffers } from "./buffers.js" */
-/** @import { BundleFiles } from "./files.js" */
+/** @import { Kernel, Plan } from "../shaderloom.js" */
+/** @import { Attachment } from "./attachment.js" */
 /** @import { Source } from "./outputs.js" */
-/** @import { CompiledKernel, Pipelines } from "./pipelines.js" */
+/** @import { CompiledKernel } from "./pipelines.js" */
 
 import { readPlan } from "./checking.js";
 import { outputSources } from "./outputs.js";
@@ -20,25 +19,13 @@ const AT_ONCE = 16;
 
 /** Fetch, check and compile plans, each once. */
 export class Plans {
-  #files;
-  #buffers;
-  #pipelines;
-  #software;
-  #onProgress;
+  #on;
   /** By the key of the plan for GPUs. @type {Map<string, Promise<LoadedPlan>>} */
   #loaded = new Map();
 
-  /**
-   * @param {BundleFiles} files @param {Buffers} buffers @param {Pipelines} pipelines
-   * @param {boolean} software whether to take kernels for adapters that compute on the CPU
-   * @param {(progress: Progress) => void} onProgress
-   */
-  constructor(files, buffers, pipelines, software, onProgress) {
-    this.#files = files;
-    this.#buffers = buffers;
-    this.#pipelines = pipelines;
-    this.#software = software;
-    this.#onProgress = onProgress;
+  /** @param {Attachment} on */
+  constructor(on) {
+    this.#on = on;
   }
 
   /** Return a plan of the manifest. @param {PlanKeys} record @returns {Promise<LoadedPlan>}
@@ -51,10 +38,9 @@ export class Plans {
   /** Return plans of the manifest; kernels of those that are not there yet are compiled together.
    *  @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} @throws {ShaderloomError} "bundle", "device" */
   load(records) {
-    const missing = records.filter(({ key }, index) =>
-      !this.#loaded.has(key) && records.findIndex((other) => other.key === key) === index);
-    const together = this.#load(missing);
-    for (const [position, { key }] of missing.entries()) {
+    const missing = new Map(records.filter(({ key }) => !this.#loaded.has(key)).map((record) => [record.key, record]));
+    const together = this.#load([...missing.values()]);
+    for (const [position, key] of [...missing.keys()].entries()) {
       const loaded = together.then((plans) => plans[position]);
       loaded.catch(() => this.#loaded.delete(key)); // a failed fetch may be tried again
       this.#loaded.set(key, loaded);
@@ -69,7 +55,7 @@ export class Plans {
   /** @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} */
   async #load(records) {
     const fetched = Promise.all(records.map((record) => this.#fetch(record)));
-    this.#buffers.ready ??= fetched;
+    this.#on.buffers.ready ??= fetched;
     const plans = await fetched;
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
     const compiled = await this.#compile([...kernels.values()]);
@@ -89,12 +75,12 @@ export class Plans {
     const report = () => {
       const [oldest] = awaited;
       const awaits = oldest ? `kernel ${oldest.key.slice(0, 12)} (${oldest.template})` : "";
-      this.#onProgress({ what: "pipelines", done: compiled.size, total: kernels.length, awaits });
+      this.#on.onProgress({ what: "pipelines", done: compiled.size, total: kernels.length, awaits });
     };
     const work = async () => {
       for (let kernel = queue.shift(); kernel; kernel = queue.shift()) {
         awaited.add(kernel);
-        compiled.set(kernel.key, await this.#pipelines.get(kernel));
+        compiled.set(kernel.key, await this.#on.pipelines.get(kernel));
         awaited.delete(kernel);
         report();
       }
@@ -111,10 +97,11 @@ export class Plans {
 
   /** @param {PlanKeys} record @returns {Promise<Plan>} */
   async #fetch({ key: own, software }) {
-    const key = (this.#software && software) || own;
+    const { files, buffers } = this.#on;
+    const key = (this.#on.software && software) || own;
     const file = `plan-${key}.json`;
-    const plan = await readPlan(file, await this.#files.read(file, SCHEMA.bytes.plan), key, this.#files);
-    this.#buffers.requireRoom(plan, totalBytes(this.#files.manifest));
+    const plan = await readPlan(file, await files.read(file, SCHEMA.bytes.plan), key, files);
+    buffers.requireRoom(plan, totalBytes(files.manifest));
     return plan;
   }
 }

@@ -1,22 +1,18 @@
 // Programs of bundles: loaded where a manifest has some.
 
 /** @import * as api from "../shaderloom.js" */
-/** @import { Plan } from "../shaderloom.js" */
-/** @import { Buffers } from "./buffers.js" */
-/** @import { Calls, Dispatch } from "./calls.js" */
+/** @import { Attachment } from "./attachment.js" */
+/** @import { Dispatch } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
-/** @import { DeviceGuard } from "./guard.js" */
-/** @import { Output, OutputCopies, Source } from "./outputs.js" */
-/** @import { Pacer, Turn } from "./pacing.js" */
-/** @import { PlanKeys, Plans } from "./plans.js" */
+/** @import { Turn } from "./pacing.js" */
+/** @import { PlanKeys } from "./plans.js" */
 /** @import { Symbols } from "./shapes.js" */
 
-import { writeArray } from "./buffers.js";
-import { encodeStates } from "./calls.js";
+import { copyBuffer, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { ensure, ShaderloomError } from "./errors.js";
 import { isBuffer, requireShape } from "./feeds.js";
-import { contentOf, placeOutputs, selectPorts } from "./outputs.js";
+import { contentOf, outputOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import { rangeViolation } from "./shapes.js";
 import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
@@ -25,244 +21,227 @@ export { checkPrograms, stageUses } from "./program_relations.js";
 
 /** A value of a run: elements on the host or in a buffer.
  *  @typedef {{ data: api.TypedArray | GPUBuffer, dtype: api.DataType, dims: readonly number[] }} ProgramValue
+ *  @typedef {Map<string, ProgramValue>} Values Those that are there, by name.
  *  @typedef {(turn: Turn, dispatches: Iterable<Dispatch>, symbols: Symbols) => Promise<void>} TimeCalls
- *  @typedef {{ program: api.Program, values: Map<string, ProgramValue>, sizes: Symbols, turn: Turn, signal?: AbortSignal,
- *    time?: TimeCalls, inPlace?: boolean, taken: Set<GPUBuffer>, work: { done: number } }} ProgramRun The values and sizes
- *    that are there, fed buffers to which outputs were written, and how many steps, iterations and dispatches there
- *    were. */
+ *  @typedef {api.RunOptions & { time?: TimeCalls }} Options */
 
 /** Return the keys of the stages of a program. @param {api.Step[]} steps @returns {PlanKeys[]} */
 export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
   step.kind === "stage" ? { key: step.plan, software: step.software } : []);
 
-/** Run programs: one at a time, since each depends on values that it reads back. */
-export class ProgramRunner {
-  #guard;
-  #pacer;
-  #buffers;
-  #calls;
-  #copies;
-  #plans;
-  /** Loops that ran, numbered. @type {Map<api.LoopStep, number>} */
-  #loops = new Map();
-
-  /** @param {DeviceGuard} guard @param {Pacer} pacer @param {Buffers} buffers @param {Calls} calls
-   *  @param {OutputCopies} copies @param {Plans} plans */
-  constructor(guard, pacer, buffers, calls, copies, plans) {
-    this.#guard = guard;
-    this.#pacer = pacer;
-    this.#buffers = buffers;
-    this.#calls = calls;
-    this.#copies = copies;
-    this.#plans = plans;
-  }
-
-  /**
-   * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions.
-   *
-   * @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
-   * @param {readonly api.Port[]} ports the outputs of the model
-   * @param {api.RunOptions & { time?: TimeCalls }} options @returns {Promise<Record<string, api.Tensor>>}
-   * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
-   *   "bundle", "device"; and the signal's reason once it is aborted
-   */
-  async run(program, symbols, feeds, ports, { inPlace, ...options }) {
-    const outputs = selectPorts(ports, options.outputs).map(({ name }) => name);
-    const turn = await this.#pacer.turn(options.signal);
-    try {
-      return await this.#run(turn, program, symbols, feeds, { ...options, outputs, inPlace });
-    } finally {
-      turn.end();
-    }
-  }
-
-  /** @param {Turn} turn @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
-   *  @param {api.RunOptions & { outputs: readonly string[], time?: TimeCalls }} options
-   *  @returns {Promise<Record<string, api.Tensor>>} */
-  async #run(turn, program, symbols, feeds, { outputs, inPlace, signal, time, ...places }) {
-    /** @type {Map<string, ProgramValue>} */
+/**
+ * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions. No other run takes
+ * place meanwhile, since each depends on values that it reads back.
+ *
+ * @param {Attachment} on @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
+ * @param {readonly api.Port[]} ports the outputs of the model @param {Options} options
+ * @returns {Promise<Record<string, api.Tensor>>}
+ * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
+ *   "bundle", "device"; and the signal's reason once it is aborted
+ */
+export async function runProgram(on, program, symbols, feeds, ports, options) {
+  const outputs = selectPorts(ports, options.outputs);
+  return on.pacer.inTurn(options.signal, async (turn) => {
+    /** @type {Values} */
     const values = new Map();
     for (const [name, shape] of Object.entries(program.shapes)) {
       const { dtype, data, dims = shapeOf({ name, shape }, symbols) } = feeds[name];
       values.set(name, { dtype, data, dims });
     }
-    /** @type {Symbols} */
-    const sizes = Object.assign(Object.create(null), symbols);
-    /** @type {ProgramRun} */
-    const run = { program, values, sizes, turn, signal, time, inPlace, taken: new Set(), work: { done: 0 } };
-    await this.#runSteps(run, program.steps);
-    return this.#deliver(turn, outputs.map((name) => [name, valueAt(values, name)]), places, run.taken);
+    const run = new Run(on, program, symbols, turn, options);
+    await run.steps(program.steps, values, options.inPlace);
+    return run.deliver(outputs.map(({ name }) => [name, valueAt(values, name)]), options);
+  });
+}
+
+/** Numbers of loops: another one may carry values of the same names. @type {WeakMap<api.LoopStep, number>} */
+const loopNumbers = new WeakMap();
+let loops = 0;
+
+/** A run of a program. */
+class Run {
+  #on;
+  #ranges;
+  #turn;
+  #options;
+  /** The sizes that are there. @type {Symbols} */
+  #sizes;
+  /** The feeds, by name. */
+  #shapes;
+  /** Fed buffers to which outputs were written. @type {Set<GPUBuffer>} */
+  #taken = new Set();
+  /** How many steps, iterations and dispatches there were. */
+  #work = 0;
+
+  /** @param {Attachment} on @param {api.Program} program @param {Symbols} symbols @param {Turn} turn
+   *  @param {Options} options */
+  constructor(on, { ranges, shapes }, symbols, turn, options) {
+    this.#on = on;
+    this.#ranges = ranges;
+    this.#shapes = shapes;
+    this.#sizes = Object.assign(Object.create(null), symbols);
+    this.#turn = turn;
+    this.#options = options;
   }
 
-  /** Run steps to the end of their block. @param {ProgramRun} run @param {api.Step[]} steps */
-  async #runSteps(run, steps) {
-    const { program, values, sizes, turn, signal } = run;
-    for (let index = 0; index < steps.length; index++) {
-      this.#guard.check();
-      signal?.throwIfAborted();
-      const step = steps[index];
-      countWork(run, 1, step);
-      if (step.kind === "stage") await this.#runStage(run, step, steps.slice(index + 1));
-      else if (step.kind === "alias") values.set(step.value, valueAt(values, step.source));
-      else if (step.kind === "refuse") throw new ShaderloomError("input", step.reason);
-      else if (step.kind === "loop") await this.#runLoop(run, step);
-      else if (step.kind === "branch") {
-        await this.#runSteps(run, await this.#isTrue(turn, values, step.condition) ? step.true : step.false);
-      } else if (step.kind === "compare") {
-        const [left, right] = [evaluate(step.left, sizes), evaluate(step.right, sizes)];
-        await this.#runSteps(run, (step.test === "less" ? left < right : left === right) ? step.true : step.false);
-      } else {
-        const elements = await this.#read(turn, valueAt(values, step.value));
-        for (const [at, symbol] of step.symbols.entries()) sizes[symbol] = elements[at];
-        requireRanges(program, sizes, step.symbols);
-        for (const symbol of step.symbols) sizes[symbol] -= Math.min(program.ranges[symbol].low, 0);
+  /** Run steps to the end of their block. @param {api.Step[]} steps @param {Values} values
+   *  @param {boolean} [inPlace] whether outputs may be written to feeds */
+  async steps(steps, values, inPlace = false) {
+    for (const [index, step] of steps.entries()) {
+      this.#on.guard.check();
+      this.#options.signal?.throwIfAborted();
+      this.#count(1, step);
+      switch (step.kind) {
+        case "stage": await this.#stage(step, values, inPlace ? steps.slice(index + 1) : undefined); break;
+        case "alias": values.set(step.value, valueAt(values, step.source)); break;
+        case "refuse": throw new ShaderloomError("input", step.reason);
+        case "loop": await this.#loop(step, values); break;
+        case "branch":
+          await this.steps(await this.#isTrue(values, step.condition) ? step.true : step.false, values, inPlace);
+          break;
+        case "compare": {
+          const [left, right] = [step.left, step.right].map((size) => evaluate(size, this.#sizes));
+          await this.steps((step.test === "less" ? left < right : left === right) ? step.true : step.false, values, inPlace);
+          break;
+        }
+        case "read": {
+          const elements = await this.#read(valueAt(values, step.value));
+          for (const [at, symbol] of step.symbols.entries()) this.#setSize(symbol, elements[at]);
+          for (const symbol of step.symbols) this.#sizes[symbol] -= Math.min(this.#ranges[symbol].low, 0);
+        }
       }
     }
   }
 
-  /** @param {Turn} turn @param {Map<string, ProgramValue>} values @param {string} name */
-  async #isTrue(turn, values, name) {
-    const [element] = await this.#read(turn, valueAt(values, name));
+  /** Count steps, iterations and dispatches. @param {number} number @param {any} step the one that they are of
+   *  @throws {ShaderloomError} "input" for more than a run may have */
+  #count(number, step) {
+    this.#work += number;
+    const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
+    const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan}'`;
+    const most = `a run carries out at most ${MOST_WORK} steps and dispatches`;
+    ensure("input", this.#work <= MOST_WORK, `${most}; this one has more with its ${text}`);
+  }
+
+  /** Set the size of a symbol. @param {string} symbol @param {number} size
+   *  @throws {ShaderloomError} "input" for one that is outside of its range */
+  #setSize(symbol, size) {
+    this.#sizes[symbol] = size;
+    const violation = rangeViolation({ [symbol]: size }, this.#ranges);
+    ensure("input", !violation, violation ?? "");
+  }
+
+  /** @param {Values} values @param {string} name */
+  async #isTrue(values, name) {
+    const [element] = await this.#read(valueAt(values, name));
     return Boolean(element);
   }
 
   /** Run the iterations of a loop; what it carries, and its rows, stay on the device.
-   *  @param {ProgramRun} run @param {api.LoopStep} step */
-  async #runLoop(run, step) {
-    const { values, sizes } = run;
+   *  @param {api.LoopStep} step @param {Values} values */
+  async #loop(step, values) {
+    const { buffers } = this.#on;
+    const own = loopNumbers.get(step) ?? loops++;
+    loopNumbers.set(step, own);
     /** @type {GPUBuffer[][]} */
     const rows = step.stacked.map(() => []);
+    /** @param {number} at @param {number} number */
+    const rowName = (at, number) => `loop ${own} row ${at} ${number} of '${step.stacked[at].result}'`;
+    /** @param {ProgramValue[]} carried @param {Values} inner @param {number} number the iteration's */
+    const keep = (carried, inner, number) => this.#turn.submit("a loop", (encoder) => {
+      // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
+      for (const [at, { name, next }] of step.carried.entries()) {
+        const value = valueAt(inner, next);
+        const data = buffers.allocate(`loop ${own} ${name} ${number % 2}`, bytesOf(value));
+        this.#copy(encoder, value, data);
+        carried[at] = { ...value, data };
+      }
+      const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
+      for (const [at, value] of stacked.entries()) {
+        const row = buffers.create(rowName(at, number), bytesOf(value));
+        rows[at].push(row);
+        this.#copy(encoder, value, row);
+      }
+      return { work: copyWork([...carried, ...stacked]), finish: nothing };
+    });
     try {
-      const carried = await this.#iterate(run, step, rows);
+      const carried = await this.#iterate(step, values, keep);
       for (const [at, { result }] of step.carried.entries()) if (result !== null) values.set(result, carried[at]);
-      await run.turn.submit("a loop", (encoder) => {
-        for (const [at, stacked] of step.stacked.entries()) {
-          values.set(stacked.result, this.#stacked(encoder, rows[at], stacked, sizes));
-        }
-        return { work: copyWork(step.stacked.map(({ result }) => valueAt(values, result))), finish: nothing };
+      await this.#turn.submit("a loop", (encoder) => {
+        const results = step.stacked.map((stacked, at) => this.#stack(encoder, rows[at], stacked));
+        for (const [at, { result }] of step.stacked.entries()) values.set(result, results[at]);
+        return { work: copyWork(results), finish: nothing };
       });
     } finally {
-      for (const [at, stacked] of rows.entries()) {
-        for (const number of stacked.keys()) this.#buffers.free(this.#rowName(step, at, number));
-      }
+      for (const [at, stacked] of rows.entries()) for (const number of stacked.keys()) buffers.free(rowName(at, number));
     }
   }
 
-  /** Return what a loop carries out of its last iteration; collect its rows. @param {ProgramRun} run
-   *  @param {api.LoopStep} step @param {GPUBuffer[][]} rows @returns {Promise<ProgramValue[]>} */
-  async #iterate(run, step, rows) {
-    const { program, values, sizes, turn } = run;
+  /** Return what a loop carries out of its last iteration. @param {api.LoopStep} step @param {Values} values
+   *  @param {(carried: ProgramValue[], inner: Values, number: number) => Promise<void>} keep takes what an iteration gives
+   *  @returns {Promise<ProgramValue[]>} */
+  async #iterate(step, values, keep) {
     const { count, symbol, condition, going } = step;
-    const most = count === null ? Infinity : evaluate(count, sizes);
-    if (count !== null && condition === null && going === null) this.#requireRoom(step, sizes, most);
-    const own = this.#ordinal(step);
-    let carried = step.carried.map(({ initial }) => valueAt(values, initial));
-    let goesOn = condition === null || await this.#isTrue(turn, values, condition);
+    const most = count === null ? Infinity : evaluate(count, this.#sizes);
+    if (count !== null && condition === null && going === null) this.#requireRoom(step, most);
+    const carried = step.carried.map(({ initial }) => valueAt(values, initial));
+    let goesOn = condition === null || await this.#isTrue(values, condition);
     let number = 0;
-    /** @param {number} iterations */
-    const note = (iterations) => {
-      if (symbol === null) return;
-      sizes[symbol] = iterations;
-      requireRanges(program, sizes, [symbol]);
-    };
-    /** Set the symbols of what is carried. */
-    const noteSizes = () => {
+    for (; ; number++) {
       for (const [at, { symbols = [] }] of step.carried.entries()) {
-        for (const [axis, own] of symbols.entries()) {
-          if (own === null) continue;
-          sizes[own] = carried[at].dims[axis];
-          requireRanges(program, sizes, [own]);
-        }
+        for (const [axis, own] of symbols.entries()) if (own !== null) this.#setSize(own, carried[at].dims[axis]);
       }
-    };
-    noteSizes();
-    for (; goesOn && number < most; number++) {
-      countWork(run, 1, step);
-      this.#requireRoom(step, sizes, number + 1);
-      if (symbol !== null && number >= program.ranges[symbol].high) note(number + 1);
+      if (!goesOn || number >= most) break;
+      this.#count(1, step);
+      this.#requireRoom(step, number + 1);
+      if (symbol !== null && number >= this.#ranges[symbol].high) this.#setSize(symbol, number + 1);
       const inner = new Map(values);
-      const iteration = new BigInt64Array([BigInt(number)]);
-      inner.set(step.iteration, { dtype: "int64", dims: [], data: iteration });
+      inner.set(step.iteration, { dtype: "int64", dims: [], data: BigInt64Array.of(BigInt(number)) });
       for (const [at, { name }] of step.carried.entries()) inner.set(name, carried[at]);
-      await this.#runSteps({ ...run, values: inner, inPlace: false }, step.steps);
-      await turn.submit("a loop", () => {
-        // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
-        carried = step.carried.map(({ name, next }) => {
-          const value = valueAt(inner, next);
-          const data = this.#buffers.allocate(`loop ${own} ${name} ${number % 2}`, bytesOf(value));
-          this.#copy(value, data);
-          return { ...value, data };
-        });
-        const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
-        for (const [at, value] of stacked.entries()) {
-          rows[at].push(this.#buffers.create(this.#rowName(step, at, number), bytesOf(value)));
-          this.#copy(value, /** @type {GPUBuffer} */ (rows[at].at(-1)));
-        }
-        return { work: copyWork([...carried, ...stacked]), finish: nothing };
-      });
-      goesOn = going === null || await this.#isTrue(turn, inner, going);
-      noteSizes();
+      await this.steps(step.steps, inner);
+      await keep(carried, inner, number);
+      goesOn = going === null || await this.#isTrue(inner, going);
     }
-    note(number);
+    if (symbol !== null) this.#setSize(symbol, number);
     return carried;
   }
 
-  /** Return a number for a loop: another one may carry values of the same names. @param {api.LoopStep} step */
-  #ordinal(step) {
-    const ordinal = this.#loops.get(step) ?? this.#loops.size;
-    this.#loops.set(step, ordinal);
-    return ordinal;
-  }
-
-  /** @param {api.LoopStep} step @param {number} at @param {number} number */
-  #rowName(step, at, number) {
-    return `loop ${this.#ordinal(step)} row ${at} ${number} of '${step.stacked[at].result}'`;
-  }
-
-  /** @param {api.LoopStep} step @param {Symbols} sizes @param {number} iterations
+  /** @param {api.LoopStep} step @param {number} iterations
    *  @throws {ShaderloomError} "device" for rows that no buffer holds */
-  #requireRoom({ stacked }, sizes, iterations) {
+  #requireRoom({ stacked }, iterations) {
+    const { maxBufferSize: most } = this.#on.guard.device.limits;
     for (const { row, result, dtype, shape } of stacked) {
-      const dims = [iterations, ...shapeOf({ name: row, shape }, sizes)];
-      const [bytes, { maxBufferSize }] = [bytesOf({ dtype, dims }), this.#guard.device.limits];
-      if (bytes <= maxBufferSize) continue;
-      const text = `'${result}' has ${bytes} bytes with ${iterations} iterations; a buffer of the device may have ${maxBufferSize}`;
-      throw new ShaderloomError("device", text);
+      const bytes = bytesOf({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, this.#sizes)] });
+      const text = `'${result}' has ${bytes} bytes with ${iterations} iterations`;
+      ensure("device", bytes <= most, `${text}; a buffer of the device may have ${most}`);
     }
   }
 
-  /** Copy the elements of a value to the start of a buffer. @param {ProgramValue} value @param {GPUBuffer} buffer */
-  #copy(value, buffer) {
-    const { device } = this.#guard;
-    if (!isBuffer(value.data)) writeArray(device, buffer, value.data);
-    else if (bytesOf(value)) {
-      const encoder = device.createCommandEncoder();
-      encoder.copyBufferToBuffer(value.data, 0, buffer, 0, Math.ceil(bytesOf(value) / 4) * 4);
-      device.queue.submit([encoder.finish()]);
-    }
+  /** Copy the elements of a value to the start of a buffer. @param {GPUCommandEncoder} encoder
+   *  @param {ProgramValue} value @param {GPUBuffer} buffer */
+  #copy(encoder, value, buffer) {
+    if (isBuffer(value.data)) copyBuffer(encoder, value.data, buffer, bytesOf(value), "a loop copies what is fed");
+    else writeArray(this.#on.guard.device, buffer, value.data);
   }
 
   /** Return rows, which are whole words, along a new first axis. @param {GPUCommandEncoder} encoder
-   *  @param {GPUBuffer[]} rows @param {api.LoopStep["stacked"][number]} stacked @param {Symbols} sizes
-   *  @returns {ProgramValue} */
-  #stacked(encoder, rows, { row, result, dtype, shape }, sizes) {
-    const dims = shapeOf({ name: row, shape }, sizes);
+   *  @param {GPUBuffer[]} rows @param {api.LoopStep["stacked"][number]} stacked @returns {ProgramValue} */
+  #stack(encoder, rows, { row, result, dtype, shape }) {
+    const dims = shapeOf({ name: row, shape }, this.#sizes);
     const bytes = bytesOf({ dtype, dims });
-    const buffer = this.#buffers.allocate(`stacked ${result}`, bytes * rows.length);
-    for (const [at, source] of rows.entries()) {
-      if (bytes) encoder.copyBufferToBuffer(source, 0, buffer, at * bytes, bytes);
-    }
-    return { dtype, dims: [rows.length, ...dims], data: buffer };
+    const data = this.#on.buffers.allocate(`stacked ${result}`, bytes * rows.length);
+    for (const [at, source] of rows.entries()) copyBuffer(encoder, source, data, bytes, "a row is copied", at * bytes);
+    return { dtype, dims: [rows.length, ...dims], data };
   }
 
-  /** @param {ProgramRun} run @param {api.StageStep} step @param {api.Step[]} later the steps behind it */
-  async #runStage(run, step, later) {
-    const { values, sizes, turn, time } = run;
-    const loaded = await this.#plans.get({ key: step.plan, software: step.software });
+  /** @param {api.StageStep} step @param {Values} values @param {api.Step[]} [later] the steps behind it, where outputs may
+   *  be written to feeds */
+  async #stage(step, values, later) {
+    const loaded = await this.#on.plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
     /** @type {Symbols} */
     const symbols = Object.create(null);
-    for (const { name } of plan.symbols) symbols[name] = sizes[name];
+    for (const { name } of plan.symbols) symbols[name] = this.#sizes[name];
     /** @type {Record<string, ProgramValue>} */
     const feeds = Object.create(null);
     for (const port of plan.inputs) {
@@ -271,73 +250,63 @@ export class ProgramRunner {
       feeds[name] = Object.hasOwn(step.sizes, name) ? rows : valueAt(values, name);
       requireShape(port, symbols, feeds[name]);
     }
-    countWork(run, dispatchCount(plan, symbols), step);
+    this.#count(dispatchCount(plan, symbols), step);
     /** @type {Iterable<Dispatch>} */
     let dispatches = [];
-    await turn.submit("a stage", (encoder) => {
-      const bound = this.#calls.bind(loaded, symbols, feeds, takenBuffers(run, plan, later));
-      encodeStates(encoder, plan, symbols, bound.lookup);
+    const { time } = this.#options;
+    await this.#turn.submit("a stage", (encoder) => {
+      const written = later ? this.#takenBuffers(plan, values, later) : undefined;
+      const bound = this.#on.calls.bind(encoder, loaded, symbols, feeds, written);
       for (const port of plan.outputs) {
         const { name, dtype } = port;
         const content = contentOf(sources.get(name), bound.lookup);
-        const data = isBuffer(content) ? content : typedArray(dtype, content.buffer);
+        const data = isBuffer(content) ? content : typedArray(dtype, content.slice().buffer);
         values.set(name, { dtype, dims: shapeOf(port, symbols), data });
       }
       dispatches = bound.dispatches;
       return { dispatches: time ? [] : dispatches, finish: nothing };
     });
-    await time?.(turn, dispatches, symbols);
+    await time?.(this.#turn, dispatches, symbols);
   }
 
-  /** Return the elements of a value as numbers. @param {Turn} turn @param {ProgramValue} value
-   *  @returns {Promise<number[]>} */
-  async #read(turn, value) {
-    const { read } = await this.#deliver(turn, [["read", value]], {});
+  /** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
+   *  plan: where no step `later`, and no other value, has what is overwritten.
+   *  @param {api.Plan} plan @param {Values} values @param {api.Step[]} later @returns {Map<string, GPUBuffer>} */
+  #takenBuffers({ states }, values, later) {
+    /** @type {Map<string, GPUBuffer>} */
+    const written = new Map();
+    for (const { output, input } of states) {
+      const { data } = valueAt(values, input);
+      const isShared = [...values].some(([name, value]) => name !== input && value.data === data);
+      const isRead = [...stepsOf(later)].some((step) => readBy(step).includes(input));
+      if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(this.#shapes, input)) continue;
+      written.set(`output:${output}`, data);
+      this.#taken.add(data);
+    }
+    return written;
+  }
+
+  /** Return the elements of a value as numbers. @param {ProgramValue} value @returns {Promise<number[]>} */
+  async #read(value) {
+    const { read } = await this.deliver([["read", value]], {});
     return Array.from(/** @type {ArrayLike<number | bigint>} */ (/** @type {api.CpuTensor} */ (read).data), Number);
   }
 
-  /** Return values as a caller gets them, in arrays and buffers of its own, or in fed buffers that were `taken`.
-   *  @param {Turn} turn @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
-   *  @param {Set<GPUBuffer>} [taken] @returns {Promise<Record<string, api.Tensor>>} */
-  #deliver(turn, values, places, taken = new Set()) {
-    const { device } = this.#guard;
-    return turn.submit("reading results", () => {
-      /** @type {Output[]} */
-      const outputs = [];
-      /** @type {Map<string, Source>} */
-      const sources = new Map();
-      /** @type {Map<string, GPUBuffer>} */
-      const buffers = new Map();
-      for (const [name, { data, dtype, dims }] of values) {
-        outputs.push({ name, dtype, dims: [...dims], bytes: bytesOf({ dtype, dims }) });
-        if (isBuffer(data)) buffers.set(name, data);
-        const bytes = isBuffer(data) ? undefined : new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice();
-        sources.set(name, { constant: bytes, buffer: name });
-      }
-      const lookup = (/** @type {string} */ name) => buffers.get(name);
-      const begun = new Map([...buffers].filter(([, buffer]) => taken.has(buffer)));
-      const placed = placeOutputs(device, outputs, places, begun);
-      return { finish: (encoder) => this.#copies.deliver(encoder, sources, placed, lookup) };
+  /** Return values as a caller gets them, in arrays and buffers of its own, or in fed buffers that were taken.
+   *  @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
+   *  @returns {Promise<Record<string, api.Tensor>>} */
+  deliver(values, places) {
+    const { guard, copies } = this.#on;
+    return this.#turn.submit("reading results", () => {
+      const contents = new Map(values.map(([name, { data }]) =>
+        [name, isBuffer(data) ? data : new Uint8Array(data.buffer, data.byteOffset, data.byteLength)]));
+      const begun = new Map([...contents].filter(([, data]) => isBuffer(data) && this.#taken.has(data)));
+      const outputs = values.map(([name, { dtype, dims }]) => outputOf(name, dtype, dims));
+      const placed = placeOutputs(guard.device, outputs, places, /** @type {Map<string, GPUBuffer>} */ (begun));
+      const contentAt = (/** @type {string} */ name) => /** @type {GPUBuffer | Uint8Array} */ (contents.get(name));
+      return { finish: (encoder) => copies.deliver(encoder, placed, contentAt) };
     });
   }
-}
-
-/** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
- *  plan: where no step `later`, and no other value, has what is overwritten. Add them to those of the run.
- *  @param {ProgramRun} run @param {Plan} plan @param {api.Step[]} later @returns {Map<string, GPUBuffer>} */
-function takenBuffers({ program, values, inPlace, taken }, { states }, later) {
-  /** @type {Map<string, GPUBuffer>} */
-  const written = new Map();
-  if (!inPlace) return written;
-  for (const { output, input } of states) {
-    const { data } = valueAt(values, input);
-    const isShared = [...values].some(([name, value]) => name !== input && value.data === data);
-    const isRead = [...stepsOf(later)].some((step) => readBy(step).includes(input));
-    if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(program.shapes, input)) continue;
-    written.set(`output:${output}`, data);
-    taken.add(data);
-  }
-  return written;
 }
 
 /** Return the values that a step reads, those of the steps inside of it aside. @param {api.Step} step @returns {string[]} */
@@ -358,28 +327,9 @@ const copyWork = (values) => 8 * values.reduce((sum, value) => sum + bytesOf(val
 /** Return the bytes of a value's elements. @param {Pick<ProgramValue, "dtype" | "dims">} value */
 const bytesOf = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);
 
-/** Return how many dispatches a run of a plan has, empty ones included. @param {Plan} plan @param {Symbols} sizes */
+/** Return how many dispatches a run of a plan has, empty ones included. @param {api.Plan} plan @param {Symbols} sizes */
 const dispatchCount = ({ commands }, sizes) => commands.reduce((sum, command) =>
   sum + command.calls.length * (command.kind === "repeat" ? Math.max(evaluate(command.count, sizes), 0) : 1), 0);
 
-/** Count steps, iterations and dispatches. @param {ProgramRun} run @param {number} number @param {any} step the one that
- *  they are of @throws {ShaderloomError} "input" for more than a run may have */
-function countWork({ work }, number, step) {
-  work.done += number;
-  if (work.done <= MOST_WORK) return;
-  const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
-  const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan}'`;
-  throw new ShaderloomError(
-    "input", `a run carries out at most ${MOST_WORK} steps and dispatches; this one has more with its ${text}`);
-}
-
-/** @param {api.Program} program @param {Symbols} sizes @param {string[]} symbols
- *  @throws {ShaderloomError} "input" for the size of a symbol that is outside of its range */
-function requireRanges(program, sizes, symbols) {
-  const violation = rangeViolation(Object.fromEntries(symbols.map((symbol) => [symbol, sizes[symbol]])), program.ranges);
-  if (violation) throw new ShaderloomError("input", violation);
-}
-
-/** Return a value that is there, as the manifest was checked. @param {Map<string, ProgramValue>} values
- *  @param {string} name */
+/** Return a value that is there, as the manifest was checked. @param {Values} values @param {string} name */
 const valueAt = (values, name) => /** @type {ProgramValue} */ (values.get(name));

@@ -1,19 +1,18 @@
 /** @import * as api from "../shaderloom.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
-/** @import { ProgramRunner, TimeCalls } from "./programs.js" */
+/** @import { TimeCalls } from "./programs.js" */
 /** @import { Symbols } from "./shapes.js" */
 
 import { abortable } from "./aborting.js";
 import { Attachment } from "./attachment.js";
-import { encodeStates } from "./calls.js";
 import { checkDevice, openDevice } from "./device.js";
-import { requireInput } from "./errors.js";
+import { ensure } from "./errors.js";
 import { requireShape } from "./feeds.js";
 import { BundleFiles } from "./files.js";
-import { begunBuffers, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
+import { begunBuffers, contentOf, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { Signature } from "./signature.js";
-import { requireFewer } from "./weights.js";
+import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
  * Open a bundle and upload its weights.
@@ -79,7 +78,7 @@ class Session {
   async #recover({ device, signal, onProgress }) {
     if (this.#on.guard.closed) this.#on.guard.check();
     if (!this.#on.guard.isLost) return;
-    requireInput(device || !this.#options.device, "the device that was lost was the caller's: recover({ device })");
+    ensure("input", device || !this.#options.device, "the device that was lost was the caller's: recover({ device })");
     const lost = this.#on;
     this.#on = await attach(this.#files, { ...this.#options, device, signal, onProgress });
     const isClosed = lost.guard.closed;
@@ -100,7 +99,6 @@ class Session {
   async #run(feeds, options) {
     const { outputs, inPlace, signal } = options;
     const { guard, calls, copies, pacer } = this.#on;
-    const { device } = guard;
     signal?.throwIfAborted();
     guard.check();
     const { program, index, symbols, values } = this.#signature.match(feeds);
@@ -109,33 +107,27 @@ class Session {
     const { plan, sources } = loaded;
     const wanted = selectOutputs(plan, symbols, outputs);
     const begun = inPlace ? begunBuffers(plan, values) : new Map();
-    const turn = await pacer.turn(signal);
-    try {
-      return await turn.submit("a run", (encoder) => {
-        const placed = placeOutputs(device, wanted, options, begun);
-        const bound = calls.bind(loaded, symbols, values, writtenBuffers(sources, placed, begun));
-        encodeStates(encoder, plan, symbols, bound.lookup);
-        const finish = (/** @type {GPUCommandEncoder} */ last) => {
-          turn.end();
-          return copies.deliver(last, sources, placed, bound.lookup);
-        };
-        return { dispatches: bound.dispatches, finish };
-      });
-    } finally {
-      turn.end();
-    }
+    return pacer.inTurn(signal, (turn) => turn.submit("a run", (encoder) => {
+      const placed = placeOutputs(guard.device, wanted, options, begun);
+      const { dispatches, lookup } = calls.bind(encoder, loaded, symbols, values, writtenBuffers(sources, placed, begun));
+      const finish = (/** @type {GPUCommandEncoder} */ last) => {
+        turn.end();
+        return copies.deliver(last, placed, (name) => contentOf(sources.get(name), lookup));
+      };
+      return { dispatches, finish };
+    }));
   }
 
   /** @type {api.Session["profile"]}
    *  @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does */
   async profile(feeds) {
-    const { guard, calls, pacer } = this.#on;
-    guard.check();
-    const { profileOf } = await import("./profiling.js");
+    const on = this.#on;
+    on.guard.check();
+    const { profileOf, timePlan } = await import("./profiling.js");
     const { program, index, symbols, values } = this.#signature.match(feeds);
-    return profileOf(guard.device, pacer, calls, symbols, values, program
-      ? (time) => this.#runProgram(program, symbols, values, { outputs: [], time })
-      : () => this.#planFor(index, symbols, values));
+    return profileOf(on, async (time) => program
+      ? this.#runProgram(program, symbols, values, { outputs: [], time })
+      : timePlan(on, await this.#planFor(index, symbols, values), symbols, values, time));
   }
 
   /** @type {api.Session["prepare"]} @throws {ShaderloomError} "input", "bundle", "device" or "closed" */
@@ -153,7 +145,7 @@ class Session {
   async sample(index = 0) {
     this.#on.guard.check();
     const record = this.manifest.samples[index];
-    requireInput(record, `the bundle has no sample ${index}`);
+    ensure("input", record, `the bundle has no sample ${index}`);
     const { sampleOf } = await import("./safetensors.js");
     return sampleOf(await this.#files.read(record.file), record);
   }
@@ -171,7 +163,8 @@ class Session {
    *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
    *  @param {api.RunOptions & { time?: TimeCalls }} options */
   #runProgram(program, symbols, values, options) {
-    return /** @type {ProgramRunner} */ (this.#on.programs).run(program, symbols, values, this.outputs, options);
+    const { runProgram } = /** @type {typeof import("./programs.js")} */ (this.#files.programs);
+    return runProgram(this.#on, program, symbols, values, this.outputs, options);
   }
 
   /** Return the loaded plan at an index, which the feeds were matched with. @param {number} index
@@ -205,7 +198,7 @@ async function attach(files, options) {
   files.signal = signal;
   try {
     signal?.throwIfAborted();
-    await Promise.all([prepares && prepare(files, on), on.upload(onProgress)]);
+    await Promise.all([prepares && prepare(files, on), uploadWeights(on)]);
   } catch (error) {
     stop();
     throw error;
@@ -222,7 +215,7 @@ async function prepare({ manifest, programs: runner }, { plans }, index) {
   const { plans: whole, programs = [] } = manifest;
   const records = [...whole.map((plan) => [plan]), ...programs.map(({ steps }) => runner?.stagesOf(steps))];
   const chosen = index === undefined ? records : [records[index]];
-  requireInput(chosen[0], `the bundle has no plan ${index}`);
+  ensure("input", chosen[0], `the bundle has no plan ${index}`);
   const loaded = await plans.load(chosen.flatMap((each) => each ?? []));
   return loaded.map(({ plan }) => plan);
 }

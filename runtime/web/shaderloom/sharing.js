@@ -1,13 +1,12 @@
 // What sessions on one device share: pipelines by their shader, and weights by their content.
 
 /** @import { Manifest } from "../shaderloom.js" */
-/** @import { PipelineAndLayout } from "./pipelines.js" */
 
 import { CHUNK } from "./manifest_relations.js";
 
 /** Pipelines, layouts and weights on a device, for as long as a session has it. */
 export class SharedDevice {
-  /** By accesses and hash of the shader. @type {Map<string, Promise<PipelineAndLayout>>} */
+  /** By accesses and hash of the shader. @type {Map<string, Promise<GPUComputePipeline>>} */
   pipelines = new Map();
   /** By accesses. @type {Map<string, GPUBindGroupLayout>} */
   layouts = new Map();

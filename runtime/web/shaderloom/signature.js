@@ -2,7 +2,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { PartialSymbols, Symbols } from "./shapes.js" */
 
-import { requireInput } from "./errors.js";
+import { ensure } from "./errors.js";
 import { isBuffer, normaliseFeed } from "./feeds.js";
 import { bindShapes, rangeViolation } from "./shapes.js";
 import { formatShape } from "./sizes.js";
@@ -29,10 +29,10 @@ export class Signature {
    * @throws {ShaderloomError} "input" if a feed is missing, no plan fits, or several do
    */
   match(feeds) {
-    requireInput(Object(feeds) === feeds, "feeds is no object");
+    ensure("input", Object(feeds) === feeds, "feeds is no object");
     const values = this.#normalise(feeds);
     const lacking = this.shapes.map((shapes) => Object.keys(shapes).filter((name) => !(name in values)));
-    requireInput(lacking.some(({ length }) => !length), `the feeds lack ${lacking[0].join(", ")}`);
+    ensure("input", lacking.some(({ length }) => !length), `the feeds lack ${lacking[0].join(", ")}`);
     const count = Object.keys(values).length;
     const fitting = [];
     /** @type {Set<string>} */
@@ -46,14 +46,14 @@ export class Signature {
     if (!fitting.length) {
       const asked = Object.entries(values).map(([name, value]) => `${name}=${describeSize(value)}`).join(" ");
       const why = [...violations].map((text) => ` (${text})`).join("");
-      requireInput(false, `the bundle was not compiled for ${asked}; it was for ${this.#describe()}${why}`);
+      ensure("input", false, `the bundle was not compiled for ${asked}; it was for ${this.#describe()}${why}`);
     }
     const [{ index, symbols }] = fitting;
     const shaped = Object.values(values).every(({ dims }) => dims);
     if (isComplete(symbols) && (fitting.length === 1 || shaped)) {
       return { index, program: this.programs[index], symbols, values };
     }
-    requireInput(false, `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`);
+    ensure("input", false, `the sizes of the feeds do not say which shapes are meant (${this.#describe()}): give {data, dims}`);
   }
 
   /** @param {Feeds} feeds */
@@ -61,7 +61,7 @@ export class Signature {
     /** @type {Record<string, Value>} */
     const values = Object.create(null); // a name may be __proto__
     for (const [name, feed] of Object.entries(feeds)) {
-      requireInput(Object.hasOwn(this.dtypes, name), `the model has no input '${name}'; it has ${this.names}`);
+      ensure("input", Object.hasOwn(this.dtypes, name), `the model has no input '${name}'; it has ${this.names}`);
       values[name] = normaliseFeed(name, feed, this.dtypes[name]);
     }
     return values;

@@ -1,6 +1,6 @@
 // Where the files of a bundle come from, and hashes of what arrived.
 
-import { messageOf, requireInput, ShaderloomError } from "./errors.js";
+import { ensure, messageOf, ShaderloomError } from "./errors.js";
 
 /** Bytes that a page's own thread hashes, or checks as JSON, in some milliseconds. */
 export const MOST_HERE = 2 ** 20;
@@ -27,7 +27,7 @@ export class Folder {
   constructor(url) {
     const here = globalThis.document?.baseURI ?? globalThis.location?.href;
     const folder = String(url).replace(/\/*$/, "/");
-    requireInput(URL.canParse(folder, here), `'${url}' is no address`);
+    ensure("input", URL.canParse(folder, here), `'${url}' is no address`);
     this.#base = new URL(folder, here);
   }
 

@@ -1,10 +1,8 @@
-/** @import { Manifest, Progress } from "../shaderloom.js" */
+/** @import { Manifest } from "../shaderloom.js" */
+/** @import { Attachment } from "./attachment.js" */
 /** @import { Buffers } from "./buffers.js" */
-/** @import { BundleFiles } from "./files.js" */
-/** @import { DeviceGuard } from "./guard.js" */
-/** @import { SharedDevice } from "./sharing.js" */
 
-import { ShaderloomError } from "./errors.js";
+import { ensure } from "./errors.js";
 import { contentsOf } from "./sharing.js";
 
 /** A range of a weights' file, and its offset in the buffer of a weight.
@@ -14,9 +12,7 @@ import { contentsOf } from "./sharing.js";
  *  @throws {ShaderloomError} "bundle" for weights of more than `most` bytes */
 export function requireFewer(manifest, most = 2 ** 33) {
   const total = totalBytes(manifest);
-  if (!(total <= most)) {
-    throw new ShaderloomError("bundle", `the weights have ${total} bytes; maxWeightBytes is ${most}`);
-  }
+  ensure("bundle", total <= most, `the weights have ${total} bytes; maxWeightBytes is ${most}`);
 }
 
 /** Return the bytes of all weights. @param {Manifest} manifest */
@@ -27,41 +23,38 @@ export const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, {
  * device are shared. A buffer is made when its first bytes have come and their hash is right, so a manifest alone takes
  * no memory.
  *
- * @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers @param {SharedDevice} shared
- * @param {(progress: Progress) => void} onProgress
- * @throws {ShaderloomError} "bundle" for files that are damaged, or as the guard does
+ * @param {Attachment} on @throws {ShaderloomError} "bundle" for files that are damaged, or as the guard does
  */
-export async function uploadWeights(files, guard, buffers, shared, onProgress) {
+export async function uploadWeights(on) {
+  const { files, guard, buffers, shared } = on;
   const contents = contentsOf(files.manifest);
   const end = await shared.announce([...contents.values()]);
-  try {
-    guard.check();
+  /** @param {boolean} complete whether all weights are there */
+  const share = (complete) => {
     for (const [name, content] of contents) {
-      const weight = shared.weight(content);
+      const weight = !buffers.isShared(name) && shared.weight(content, complete ? buffers.get(name) : undefined);
       if (weight) buffers.share(name, weight);
     }
-    await uploadMissing(files, guard, buffers, onProgress);
-    for (const [name, content] of contents) {
-      const buffer = buffers.get(name);
-      if (!buffers.isShared(name) && buffer) {
-        const weight = shared.weight(content, buffer);
-        if (weight) buffers.share(name, weight);
-      }
-    }
+  };
+  try {
+    guard.check();
+    share(false);
+    await uploadMissing(on);
+    share(true);
   } finally {
     end();
   }
 }
 
-/** @param {BundleFiles} files @param {DeviceGuard} guard @param {Buffers} buffers
- *  @param {(progress: Progress) => void} onProgress */
-async function uploadMissing(files, guard, buffers, onProgress) {
+/** @param {Attachment} on */
+async function uploadMissing({ files, guard, buffers, onProgress }) {
   const { queue } = guard.device;
   const missing = partsOf(files.manifest, buffers);
   const total = totalBytes(files.manifest);
   let done = total - [...missing.values()].flat().reduce((sum, { begin, end }) => sum + end - begin, 0);
   for (const [file, parts] of missing) {
-    onProgress({ what: "weights", done, total, awaits: file });
+    const report = () => onProgress({ what: "weights", done, total, awaits: file });
+    report();
     await files.stream(file, async (chunk, offset) => {
       await buffers.ready;
       await guard.watch("uploading the weights", async () => {
@@ -75,7 +68,7 @@ async function uploadMissing(files, guard, buffers, onProgress) {
         }
       });
       await queue.onSubmittedWorkDone(); // so that no more than a chunk waits in the browser's memory
-      onProgress({ what: "weights", done, total, awaits: file });
+      report();
     });
   }
   guard.check();
@@ -87,11 +80,11 @@ function partsOf(manifest, buffers) {
   /** @type {Map<string, Part[]>} */
   const byFile = new Map();
   for (const [key, { bytes, parts }] of Object.entries(manifest.weights)) {
-    if (buffers.get(`weight:${key}`)) continue;
+    const name = `weight:${key}`;
     let target = 0;
-    for (const { file, offset, length } of parts) {
+    for (const { file, offset, length } of buffers.get(name) ? [] : parts) {
       const ranges = byFile.get(file) ?? [];
-      ranges.push({ name: `weight:${key}`, bytes, target, begin: offset, end: offset + length });
+      ranges.push({ name, bytes, target, begin: offset, end: offset + length });
       byFile.set(file, ranges);
       target += length;
     }
