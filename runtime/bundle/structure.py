@@ -50,9 +50,20 @@ def schema() -> Any:
     return json.loads(text.partition("SCHEMA = ")[2].rstrip().removesuffix(";"))
 
 
+def fields_of(kind: str) -> dict[str, str]:
+    """Return the types of the fields of a record of the table, by name."""
+    return {name: form for name, _, form in _fields(schema()["types"][kind])}
+
+
+def _fields(record: list[str]) -> list[tuple[str, bool, str]]:
+    """Return name, whether it may be missing, and type of each field."""
+    parts = [field.partition(": ") for line in record for field in line.split(", ")]
+    return [(name.removesuffix("?"), name.endswith("?"), form) for name, _, form in parts]
+
+
 def most_of(kind: str, field: str) -> int:
-    """Return how many items a field of a type of the table has at most."""
-    many = _MANY.fullmatch(schema()["types"][kind][field])
+    """Return how many items a field of a record of the table has at most."""
+    many = _MANY.fullmatch(fields_of(kind)[field])
     assert many is not None
     return int(many[4])
 
@@ -120,13 +131,11 @@ def _named(kind: str) -> Check:
 def _check_of(form: Any) -> Check:
     """Return the check of a type, in the notation that the table explains."""
     if isinstance(form, list):
-        return _tuple([_check_of(item) for item in form])
+        return _record(form)
     if isinstance(form, dict):
-        return (
-            _kinds({kind: _check_of(item) for kind, item in form["kinds"].items()})
-            if "kinds" in form
-            else _record(form)
-        )
+        return _kinds({kind: _check_of(item) for kind, item in form.items()})
+    if form.startswith("("):
+        return _tuple([_check_of(item) for item in form[1:-1].split(", ")])
     if form.endswith("?"):
         return _or_null(_check_of(form[:-1]))
     if many := _MANY.fullmatch(form):
@@ -146,8 +155,8 @@ def _within(name: str | int, check: Check, value: Any) -> None:
         raise
 
 
-def _record(forms: dict[str, Any]) -> Check:
-    checks = [(name.removesuffix("?"), name.endswith("?"), _check_of(form)) for name, form in forms.items()]
+def _record(record: list[str]) -> Check:
+    checks = [(name, is_optional, _check_of(form)) for name, is_optional, form in _fields(record)]
 
     def check(value: Any) -> None:
         if not isinstance(value, dict):
@@ -166,7 +175,7 @@ def _kinds(checks: dict[str, Check]) -> Check:
     choice = _one_of(list(checks))
 
     def check(value: Any) -> None:
-        _record({"kind": "text"})(value)
+        _record(["kind: text"])(value)
         _within("kind", choice, value["kind"])
         checks[value["kind"]](value)
 

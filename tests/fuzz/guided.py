@@ -86,10 +86,9 @@ def _compact(content: Any) -> bytes:
 
 def _json_words() -> list[str]:
     """Return what the JSON consists of."""
-    from shaderloom.runtime.bundle.structure import schema
+    from shaderloom.runtime.bundle.structure import fields_of, schema
 
-    forms = [form for form in schema()["types"].values() if isinstance(form, dict)]
-    names = {name.removesuffix("?") for form in forms for name in form if name != "kinds"}
+    names = {name for kind, form in schema()["types"].items() if isinstance(form, list) for name in fields_of(kind)}
     texts = ("__proto__", "n", "x", "output:same", "+", "*", "//", "%", "min", "max")
     quoted = [f'"{name}":' for name in sorted(names)] + [f'"{text}"' for text in texts]
     return [*quoted, "null", "[]", "{}", "9007199254740992", "1e999", "-1"]

@@ -3,7 +3,7 @@
 
 import { copyFile, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 const [repository, folder] = process.argv.slice(2);
 const web = join(repository, "runtime", "web");
@@ -23,10 +23,17 @@ const form = (options) => build({
 const plain = {
   name: "plain",
   setup: ({ onLoad }) => onLoad({ filter: /\.js$/ }, async ({ path }) => {
-    const code = (await readFile(path, "utf8")).replace(/^[ \t]*\/\*\*(?:(?!\*\/).)*\*\/[ \t]*\n/gms, "");
+    const code = (await readFile(path, "utf8")).replace(/\/\*\* (?:(?!\*\/).)*\*\/\s?|\/\*\*\n(?:(?!\*\/).)*\*\/\n/gs, "");
     return { contents: entries.includes(path) ? `${BANNER.js}\n${code}` : code };
   }),
 };
+
+/** Write a module without esbuild's marks of what has no effects, which bundlers see themselves.
+ *  @param {import("esbuild").OutputFile} file */
+async function withoutHints({ path, text }) {
+  await mkdir(dirname(path), { recursive: true });
+  await writeFile(path, text.replaceAll("/* @__PURE__ */ ", ""));
+}
 
 await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
@@ -36,8 +43,9 @@ await Promise.all([
   // For bundlers, which leave to later what a page may never need, such as programs and profiles: the modules as they are.
   form({
     entryPoints: [...entries, ...inner.map((name) => join(web, "shaderloom", name))], outdir: join(folder, "modules"),
-    format: "esm", bundle: false, banner: {}, plugins: [plain],
-  }),
+    tsconfigRaw: {}, // whose "strict" would write "use strict"
+    bundle: false, banner: {}, plugins: [plain], write: false,
+  }).then(({ outputFiles = [] }) => Promise.all(outputFiles.map(withoutHints))),
   // For pages without a build: one file, as a module or with the global `shaderloom`.
   form({ outfile: join(folder, "shaderloom.min.js"), format: "esm", minify: true, sourcemap: true }),
   form({

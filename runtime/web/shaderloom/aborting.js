@@ -16,3 +16,14 @@ export function abortable(promise, signal) {
     signal.addEventListener("abort", abort, { once: true });
   });
 }
+
+/** Return a promise, and the function that resolves it.
+ *  @returns {[promise: Promise<void>, resolve: (value?: unknown) => void]} */
+export function deferred() {
+  /** @type {(value?: any) => void} */
+  let resolve = () => {};
+  const promise = new Promise((settle) => {
+    resolve = settle;
+  });
+  return [/** @type {Promise<void>} */ (promise), resolve];
+}

@@ -1,60 +1,52 @@
 // Bundles that a page has already: a zip, or a list of files or responses. Loaded where they are asked for.
 
-/** @import { Opened, Source } from "./sources.js" */
+/** @import { Source } from "./sources.js" */
 
-import { ensure, messageOf, ShaderloomError } from "./errors.js";
+import { ensure, failing } from "./errors.js";
 
 /** Bytes of the records of a zip without their names, as docs/guide/bundles.md prescribes them. */
 const LOCAL = 30, CENTRAL = 46, END = 22;
 /** The start of each record of a directory behind its signature: versions 20, flags, method, time, and the date. */
 const CANONICAL = [20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0];
 
-/** Files by name. @implements {Source} */
-export class Blobs {
-  #files;
+/**
+ * Return the files of a zip, or of a list: the folder of a bundle is where its manifest.json is.
+ *
+ * @param {Blob | readonly (Response | File)[]} source @returns {Promise<Source>}
+ * @throws {ShaderloomError} "input" for anything else, "bundle" for what has no manifest.json, or is no zip of stored,
+ *   canonical entries
+ */
+export async function filesOf(source) {
+  const files = source instanceof Blob ? await entriesOf(source) : listed(source);
+  return {
+    async open(name, begin, signal) {
+      const blob = await files.get(name);
+      signal?.throwIfAborted();
+      ensure("bundle", blob, `'${name}' is not among the files of the bundle`);
+      return { body: blob.slice(begin).stream(), begin };
+    },
+  };
+}
 
-  /** @param {Map<string, Blob | Promise<Blob>>} files */
-  constructor(files) {
-    this.#files = files;
-  }
-
-  /**
-   * Return the files of a zip, or of a list: the folder of a bundle is where its manifest.json is.
-   *
-   * @param {Blob | readonly (Response | File)[]} source
-   * @throws {ShaderloomError} "input" for anything else, "bundle" for what has no manifest.json, or is no zip of stored,
-   *   canonical entries
-   */
-  static async of(source) {
-    if (source instanceof Blob) return new Blobs(await entriesOf(source));
-    ensure("input", Array.isArray(source), "a bundle is an address, a Blob, or a list of files or responses");
-    const paths = source.map((item) => item instanceof Response
-      ? new URL(item.url || "manifest", "file:///").pathname
-      : item.webkitRelativePath || item.name);
-    const [manifest] = paths.filter((path) => /(^|\/)manifest\.json$/.test(path)).sort((one, two) => one.length - two.length);
-    if (manifest === undefined) throw new ShaderloomError("bundle", "none of the files is 'manifest.json'");
-    const folder = manifest.slice(0, -"manifest.json".length);
-    return new Blobs(new Map(source.flatMap((item, at) => {
-      if (!paths[at].startsWith(folder)) return [];
-      return [[paths[at].slice(folder.length), item instanceof Response ? contentOf(item) : item]];
-    })));
-  }
-
-  /** @param {string} name @param {number} begin @param {AbortSignal} [signal] @returns {Promise<Opened>} */
-  async open(name, begin, signal) {
-    const blob = await this.#files.get(name);
-    signal?.throwIfAborted();
-    if (!blob) throw new ShaderloomError("bundle", `'${name}' is not among the files of the bundle`);
-    return { body: blob.slice(begin).stream(), begin };
-  }
+/** @param {readonly (Response | File)[]} items @returns {Map<string, Blob | Promise<Blob>>} */
+function listed(items) {
+  ensure("input", Array.isArray(items), "a bundle is an address, a Blob, or a list of files or responses");
+  const paths = items.map((item) => item instanceof Response
+    ? new URL(item.url || "manifest", "file:///").pathname
+    : item.webkitRelativePath || item.name);
+  const [manifest] = paths.filter((path) => /(^|\/)manifest\.json$/.test(path)).sort((one, two) => one.length - two.length);
+  ensure("bundle", manifest, "none of the files is 'manifest.json'");
+  const folder = manifest.slice(0, -"manifest.json".length);
+  return new Map(items.flatMap((item, at) => {
+    if (!paths[at].startsWith(folder)) return [];
+    return [[paths[at].slice(folder.length), item instanceof Response ? contentOf(item) : item]];
+  }));
 }
 
 /** Return the content of a response, which can be read once. @param {Response} response */
 function contentOf(response) {
   const { ok, status, url } = response;
-  const content = (ok ? response.blob() : Promise.reject(`status ${status}`)).catch((error) => {
-    throw new ShaderloomError("bundle", `'${url}' was not fetched: ${messageOf(error)}`, { cause: error });
-  });
+  const content = (ok ? response.blob() : Promise.reject(`status ${status}`)).catch(failing("bundle", `'${url}' was not fetched`));
   content.catch(() => {}); // whoever opens the file is told
   return content;
 }
@@ -62,13 +54,11 @@ function contentOf(response) {
 /** Return the entries of a zip. @param {Blob} zip @returns {Promise<Map<string, Blob>>} */
 async function entriesOf(zip) {
   /** @param {number} begin @param {number} end */
-  const bytes = async (begin, end) => new Uint8Array(await zip.slice(begin, end).arrayBuffer().catch((error) => {
-    throw new ShaderloomError("bundle", `the file cannot be read: ${messageOf(error)}`, { cause: error });
-  }));
+  const bytes = async (begin, end) =>
+    new Uint8Array(await zip.slice(begin, end).arrayBuffer().catch(failing("bundle", "the file cannot be read")));
   /** @param {boolean} condition @param {string} what */
-  const require = (condition, what) => {
-    if (!condition) throw new ShaderloomError("bundle", `the file is no zip of stored, canonical entries: ${what}`);
-  };
+  const require = (condition, what) =>
+    ensure("bundle", condition, `the file is no zip of stored, canonical entries: ${what}`);
   const end = zip.size - END;
   require(end >= 0, "it is too short");
   const tail = await bytes(end, zip.size);
@@ -79,7 +69,7 @@ async function entriesOf(zip) {
   /** @type {Map<string, Blob>} */
   const entries = new Map();
   let [at, expected] = [0, 0];
-  for (; entries.size < count; ) {
+  while (entries.size < count) {
     const [crc, size, behind] = [at + 16, uint32(directory, at + 24), at + CENTRAL + uint16(directory, at + 28)];
     const name = new TextDecoder("ascii").decode(directory.subarray(at + CENTRAL, behind));
     const isCanonical = hasBytes(directory, at, [80, 75, 1, 2, ...CANONICAL]) && uint32(directory, at + 20) === size

@@ -41,10 +41,14 @@ export class ChunkCache {
   async requireRoom({ files, weights }) {
     const stored = new Set((await this.#cache.keys()).map(({ url }) => url));
     const names = new Set(Object.values(weights).flatMap(({ parts }) => parts.map(({ file }) => file)));
-    const chunks = new Map([...names].flatMap((name) => files[name].sha256.map((hash, index) =>
-      /** @type {[string, number]} */ ([hash, Math.min(CHUNK, files[name].size - index * CHUNK)]))));
-    const missing = [...chunks].filter(([hash]) => !stored.has(addressOf(hash).href));
-    const bytes = missing.reduce((sum, [, size]) => sum + size, 0);
+    let bytes = 0;
+    for (const { size, sha256 } of [...names].map((name) => files[name])) {
+      for (const [index, hash] of sha256.entries()) {
+        const { href } = addressOf(hash);
+        if (!stored.has(href)) bytes += Math.min(CHUNK, size - index * CHUNK);
+        stored.add(href);
+      }
+    }
     const { quota = Infinity, usage = 0 } = await estimate();
     if (bytes > quota - usage) throw fullError(bytes, usage, `it gives this origin ${megabytes(quota)} MB`);
   }

@@ -3,7 +3,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { CompiledKernel } from "./pipelines.js" */
 /** @import { LoadedPlan } from "./plans.js" */
-/** @import { Symbols } from "./shapes.js" */
+/** @import { Symbols } from "./signature.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";

@@ -1,5 +1,4 @@
 /** @import { Manifest, Plan } from "../shaderloom.js" */
-/** @import { Question } from "./checking_elsewhere.js" */
 
 import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
@@ -7,6 +6,13 @@ import { MOST_HERE } from "./sources.js";
 import { readJson, Refusal } from "./structure.js";
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
+
+/**
+ * The bytes of a manifest that is to be checked, or was, and of a plan that is.
+ *
+ * @typedef {{ manifest: Bytes, plan?: { content: Bytes, key: string } }} Question
+ * @typedef {{ refusal?: { rule: string, reason: string, path: (string | number)[] }, fault?: string }} Answer
+ */
 
 /** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content @param {string} [file]
  *  @param {(manifest: Manifest) => void} [check] what else must be right
@@ -47,9 +53,25 @@ async function reported(file, read) {
   }
 }
 
-/** Return whether a worker found a large content right. @param {Bytes} content @param {Question} question
- *  @throws {Refusal} for what is not right */
+/** Return whether a worker found a large content right; false, too, where none runs: in pages without its file, and by
+ *  policies that forbid it. @param {Bytes} content @param {Question} question @throws {Refusal} for what is not right */
 async function isCheckedElsewhere(content, question) {
   if (content.length <= MOST_HERE || typeof Worker === "undefined") return false;
-  return (await import("./checking_elsewhere.js")).isRight(question);
+  /** @type {Worker | undefined} */
+  let worker;
+  /** @type {Answer} */
+  const answer = await new Promise((resolve) => {
+    try {
+      worker = new Worker(new URL("./checking_worker.js", import.meta.url), { type: "module" });
+      worker.onmessage = ({ data }) => resolve(data);
+      worker.onerror = () => resolve({ fault: "it did not start" });
+      worker.postMessage(question);
+    } catch (error) {
+      resolve({ fault: String(error) });
+    }
+  });
+  worker?.terminate();
+  const { refusal, fault } = answer;
+  if (refusal) throw new Refusal(refusal.rule, refusal.reason, refusal.path);
+  return fault === undefined;
 }

@@ -5,7 +5,7 @@ import { checkPlan } from "./plan_relations.js";
 import * as programs from "./programs.js";
 import { readJson, Refusal } from "./structure.js";
 
-/** @param {MessageEvent<import("./checking_elsewhere.js").Question>} event */
+/** @param {MessageEvent<import("./checking.js").Question>} event */
 globalThis.onmessage = ({ data: { manifest, plan } }) => {
   try {
     const read = plan ? JSON.parse(new TextDecoder().decode(manifest)) : readJson(manifest, "manifest");

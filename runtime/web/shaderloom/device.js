@@ -2,7 +2,7 @@
 
 /** @import { Manifest } from "../shaderloom.js" */
 
-import { ensure, messageOf, ShaderloomError } from "./errors.js";
+import { ensure, failing } from "./errors.js";
 
 /** Return the device once it has what the bundle needs. @param {GPUDevice} device @param {Manifest} manifest
  *  @throws {ShaderloomError} "input" for what is no device, "device" for one that lacks something */
@@ -15,26 +15,17 @@ export function checkDevice(device, manifest) {
 /** Open a device with what the bundle needs, and with timestamps where the GPU offers them. @param {Manifest} manifest
  *  @throws {ShaderloomError} "device" where there is no such device */
 export async function openDevice(manifest) {
-  if (!globalThis.navigator?.gpu) {
-    const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
-    const advice = "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings";
-    throw new ShaderloomError("device", `this browser offers no WebGPU${why}. ${advice}`);
-  }
+  const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
+  const advice = "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings";
+  ensure("device", globalThis.navigator?.gpu, `this browser offers no WebGPU${why}. ${advice}`);
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
-  if (!adapter) {
-    throw new ShaderloomError("device", "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
-  }
+  ensure("device", adapter, "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
   requireCapabilities(manifest, adapter, "this GPU");
   /** @type {GPUFeatureName[]} */
   const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
-  try {
-    return await adapter.requestDevice({
-      requiredFeatures: [...manifest.features.filter((name) => adapter.features.has(name)), ...timestamps],
-      requiredLimits: manifest.limits,
-    });
-  } catch (error) {
-    throw new ShaderloomError("device", `the GPU device cannot be opened: ${messageOf(error)}`, { cause: error });
-  }
+  const requiredFeatures = [...manifest.features.filter((name) => adapter.features.has(name)), ...timestamps];
+  return adapter.requestDevice({ requiredFeatures, requiredLimits: manifest.limits })
+    .catch(failing("device", "the GPU device cannot be opened"));
 }
 
 /** Return whether a device computes on the CPU, as far as the browser says. @param {GPUDevice} device */
@@ -58,5 +49,5 @@ function requireCapabilities(manifest, offered, name) {
     const enough = limit.startsWith("min") ? present <= needed : present >= needed;
     if (!enough) missing.push(`${limit} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
   }
-  if (missing.length) throw new ShaderloomError("device", `${name} lacks what the bundle needs: ${missing.join(", ")}`);
+  ensure("device", !missing.length, `${name} lacks what the bundle needs: ${missing.join(", ")}`);
 }

@@ -1,12 +1,16 @@
 /** @import { BundleSource, LoadOptions } from "../shaderloom.js" */
 /** @import { ChunkCache } from "./cache.js" */
-/** @import { ReadManifest } from "./manifest.js" */
 /** @import { Source } from "./sources.js" */
 
-import { ShaderloomError } from "./errors.js";
-import { fetchManifest } from "./manifest.js";
+import { readManifest } from "./checking.js";
+import { ensure, failing } from "./errors.js";
 import { CHUNK } from "./manifest_relations.js";
-import { damaged, Folder, RangeReader, sha256 } from "./sources.js";
+import { SCHEMA } from "./schema.js";
+import { folderAt, rangeReader, readAtMost, requireUndamaged, sha256 } from "./sources.js";
+import { own } from "./structure.js";
+
+/** A manifest with its bytes, and what runs its programs.
+ *  @typedef {Awaited<ReturnType<typeof readManifest>> & { content: Uint8Array<ArrayBuffer> }} ReadManifest */
 
 /** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
 export class BundleFiles {
@@ -33,16 +37,13 @@ export class BundleFiles {
    *   the page may not store
    */
   static async open(from, { signal, verifyKey, cache, model }) {
-    if (!globalThis.crypto?.subtle) {
-      throw new ShaderloomError("device", "this page is no secure context: serve it over https or from localhost");
-    }
+    const isSecure = globalThis.crypto?.subtle;
+    ensure("device", isSecure, "this page is no secure context: serve it over https or from localhost");
     const isAddress = typeof from === "string" || from instanceof URL;
-    const source = isAddress ? new Folder(from) : await (await import("./blobs.js")).Blobs.of(from);
+    const source = isAddress ? folderAt(from) : await (await import("./blobs.js")).filesOf(from);
     const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
-    const own = new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
-    const files = model === undefined
-      ? own
-      : new BundleFiles(source, await (await import("./models.js")).fetchModel(own, model), stored);
+    let files = new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
+    if (model !== undefined) files = new BundleFiles(source, await (await import("./models.js")).fetchModel(files, model), stored);
     await stored?.requireRoom(files.manifest);
     return files;
   }
@@ -55,17 +56,17 @@ export class BundleFiles {
    *   be stored and has no room
    */
   async stream(name, use) {
-    const record = Object.hasOwn(this.manifest.files, name) ? this.manifest.files[name] : undefined;
-    if (!record) throw new ShaderloomError("bundle", `the bundle has no file '${name}'`);
+    const record = own(this.manifest.files, name);
+    ensure("bundle", record, `the bundle has no file '${name}'`);
     const { size, sha256: hashes } = record;
-    const reader = new RangeReader(this.#source, name, this.signal);
+    const reader = rangeReader(this.#source, name, this.signal);
     try {
       for (const [index, hash] of hashes.entries()) {
         const offset = index * CHUNK;
         let chunk = await this.#cache?.get(hash);
         if (!chunk) {
           chunk = await reader.read(offset, Math.min(CHUNK, size - offset));
-          if ((await sha256(chunk)) !== hash) throw damaged(name);
+          requireUndamaged(name, await sha256(chunk) === hash);
           if (index === hashes.length - 1) await reader.requireEnd(size);
           await this.#cache?.put(hash, chunk);
         }
@@ -79,7 +80,7 @@ export class BundleFiles {
   /** Return the bytes of a file, `most` at most. @param {string} name @param {number} [most]
    *  @throws {ShaderloomError} as `stream` does, and "bundle" for a larger file */
   async read(name, most = Infinity) {
-    if (this.manifest.files[name]?.size > most) throw new ShaderloomError("bundle", `'${name}' has more than ${most} bytes`);
+    ensure("bundle", !(this.manifest.files[name]?.size > most), `'${name}' has more than ${most} bytes`);
     /** @type {Uint8Array<ArrayBuffer>[]} */
     const chunks = []; // memory for what has come, not for what the manifest says
     await this.stream(name, (chunk) => {
@@ -90,11 +91,31 @@ export class BundleFiles {
 
   /** Return the text of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
   async text(name) {
+    const content = await this.read(name);
     try {
-      return new TextDecoder("utf-8", { fatal: true }).decode(await this.read(name));
+      return new TextDecoder("utf-8", { fatal: true }).decode(content);
     } catch (error) {
-      if (error instanceof ShaderloomError) throw error;
-      throw new ShaderloomError("bundle", `'${name}' is not a text`, { cause: error });
+      return failing("bundle", `'${name}' is not a text`)(error);
     }
   }
+}
+
+/**
+ * Return the manifest of a bundle, once its hash and its fields are right.
+ *
+ * @param {Source} source @param {AbortSignal} [signal] @param {string} [verifyKey] the key that the bundle is signed for
+ * @returns {Promise<ReadManifest>}
+ * @throws {ShaderloomError} "bundle"
+ */
+async function fetchManifest(source, signal, verifyKey) {
+  /** @param {string} name @param {number} most */
+  const read = (name, most) => readAtMost(source, name, most, signal);
+  const content = await read("manifest.json", SCHEMA.bytes.manifest);
+  const digest = await read("manifest.sha256", 65);
+  requireUndamaged("manifest.json", new TextDecoder().decode(digest) === `${await sha256(content)}\n`);
+  if (verifyKey !== undefined) {
+    const { requireSignature } = await import("./signing.js");
+    await requireSignature(await read("manifest.signature", 129), digest, verifyKey);
+  }
+  return { ...await readManifest(content), content };
 }

@@ -1,4 +1,4 @@
-import { ShaderloomError } from "./errors.js";
+import { ensure } from "./errors.js";
 
 /** Turn the loss of a device, the end of its session, and what the device reports into errors. */
 export class DeviceGuard {
@@ -25,8 +25,8 @@ export class DeviceGuard {
 
   /** @throws {ShaderloomError} "closed" after `dispose()`, "device" after a loss */
   check() {
-    if (this.closed) throw new ShaderloomError("closed", "the session was disposed of");
-    if (this.#loss) throw new ShaderloomError("device", this.#loss);
+    ensure("closed", !this.closed, "the session was disposed of");
+    ensure("device", !this.#loss, this.#loss);
   }
 
   /**
@@ -54,9 +54,8 @@ export class DeviceGuard {
     this.check();
     if (!pending) throw failure;
     for (const report of reports) {
-      if (!report) continue;
-      const reason = report instanceof GPUOutOfMemoryError ? "not enough GPU memory" : report.message;
-      throw new ShaderloomError("device", `${what} failed: ${reason}`);
+      const reason = report instanceof GPUOutOfMemoryError ? "not enough GPU memory" : report?.message;
+      ensure("device", !report, `${what} failed: ${reason}`);
     }
     try {
       return await pending;

@@ -1,7 +1,6 @@
 // Further models of a bundle: loaded where a page asks for one.
 
-/** @import { BundleFiles } from "./files.js" */
-/** @import { ReadManifest } from "./manifest.js" */
+/** @import { BundleFiles, ReadManifest } from "./files.js" */
 
 import { readManifest } from "./checking.js";
 import { SCHEMA } from "./schema.js";

@@ -2,7 +2,7 @@
 /** @import { Lookup } from "./calls.js" */
 /** @import { Value } from "./feeds.js" */
 /** @import { DeviceGuard } from "./guard.js" */
-/** @import { Symbols } from "./shapes.js" */
+/** @import { Symbols } from "./signature.js" */
 
 import { copyBuffer, tensorUsage, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";

@@ -3,7 +3,7 @@
 /** @import { Dispatch } from "./calls.js" */
 /** @import { DeviceGuard } from "./guard.js" */
 
-import { abortable } from "./aborting.js";
+import { abortable, deferred } from "./aborting.js";
 import { encodeCall } from "./calls.js";
 import { ShaderloomError } from "./errors.js";
 
@@ -54,7 +54,7 @@ export class Pacer {
    *  @param {(turn: Turn) => Promise<T>} use may end the turn before @returns {Promise<T>} */
   async inTurn(signal, use) {
     const before = this.#turns;
-    const turn = new Turn(this, signal);
+    const turn = turnOf(this, signal);
     this.#turns = before.then(() => turn.ended);
     try {
       await abortable(before, signal);
@@ -89,35 +89,21 @@ export class Pacer {
   }
 }
 
-/** The time from the first part of a run to its last one, in which no other run of the session submits any. */
-export class Turn {
-  #pacer;
-  #signal;
-  /** Milliseconds for which the run waited for the device. */
-  #waited = 0;
-  /** The end of what other runs had submitted before. @type {Promise<unknown> | undefined} */
-  #others;
-  /** The ends of the parts that the device has, and what they are in all. @type {Promise<unknown>[]} */
-  #ends = [];
-  #ahead = { work: 0, dispatches: 0 };
-  #abandoned;
-  /** Let the next run begin. */
-  end = () => {};
-  #abandon = () => {};
+/** The time from the first part of a run to its last one, in which no other run of the session submits any.
+ *  @typedef {ReturnType<typeof turnOf>} Turn */
 
-  /** @param {Pacer} pacer @param {AbortSignal} [signal] */
-  constructor(pacer, signal) {
-    this.#pacer = pacer;
-    this.#signal = signal;
-    /** @type {Promise<void>} */
-    this.ended = new Promise((resolve) => {
-      this.end = resolve;
-    });
-    /** @type {Promise<void>} */
-    this.#abandoned = new Promise((resolve) => {
-      this.#abandon = resolve;
-    });
-  }
+/** @param {Pacer} pacer @param {AbortSignal} [signal] */
+function turnOf(pacer, signal) {
+  const { guard, most } = pacer;
+  /** Milliseconds for which the run waited for the device. */
+  let waited = 0;
+  /** The end of what other runs had submitted before. @type {Promise<unknown> | undefined} */
+  let others;
+  /** The ends of the parts that the device has, and what they are in all. @type {Promise<unknown>[]} */
+  const ends = [];
+  const ahead = { work: 0, dispatches: 0 };
+  const [abandoned, abandon] = deferred();
+  const [ended, end] = deferred();
 
   /**
    * Submit what `begin` encodes and gives, in as many parts as it takes, and return what its end waits for.
@@ -129,24 +115,23 @@ export class Turn {
    * @throws {ShaderloomError} "device" for what the device reports, and for a run that takes too long; and the signal's
    *   reason once it is aborted
    */
-  async submit(what, begin) {
-    const { guard } = this.#pacer;
+  async function submit(what, begin) {
     /** @type {Work<T> & { rest: Iterator<Dispatch>, next: IteratorResult<Dispatch> } | undefined} */
     let work;
     for (;;) {
-      await this.#makeRoom();
-      const last = await this.#wait(guard.watch(what, () => {
-        this.#others ??= this.#pacer.ended;
+      await makeRoom();
+      const last = await wait(guard.watch(what, () => {
+        others ??= pacer.ended;
         const encoder = guard.device.createCommandEncoder();
         if (!work) {
           const begun = begin(encoder);
           const rest = (begun.dispatches ?? [])[Symbol.iterator]();
           work = { ...begun, rest, next: rest.next() };
         }
-        const part = this.#encode(encoder, work);
+        const part = encode(encoder, work);
         const read = work.next.done ? work.finish(encoder) : undefined;
         guard.device.queue.submit([encoder.finish()]);
-        this.#note(part.work + ((read && work.work) ?? 0), part.dispatches || 1);
+        note(part.work + ((read && work.work) ?? 0), part.dispatches || 1);
         return read ? read().then((value) => ({ value })) : Promise.resolve(undefined);
       }));
       if (last) return last.value;
@@ -155,11 +140,11 @@ export class Turn {
 
   /** Encode dispatches, as many as a part has. @param {GPUCommandEncoder} encoder
    *  @param {{ rest: Iterator<Dispatch>, next: IteratorResult<Dispatch> }} work */
-  #encode(encoder, work) {
+  function encode(encoder, work) {
     const part = { work: 0, dispatches: 0 };
     if (work.next.done) return part;
     const pass = encoder.beginComputePass();
-    for (; !work.next.done && !this.#pacer.isFull(part); work.next = work.rest.next()) {
+    for (; !work.next.done && !pacer.isFull(part); work.next = work.rest.next()) {
       encodeCall(pass, work.next.value);
       part.work += work.next.value.work;
       part.dispatches++;
@@ -169,45 +154,44 @@ export class Turn {
   }
 
   /** @param {number} work @param {number} dispatches a part without any counts as one */
-  #note(work, dispatches) {
-    const ahead = this.#ahead;
+  function note(work, dispatches) {
     ahead.work += work;
     ahead.dispatches += dispatches;
-    const ended = this.#pacer.note({ work, dispatches }, this.#abandoned);
-    this.#ends.push(ended.then(() => {
+    const ended = pacer.note({ work, dispatches }, abandoned);
+    ends.push(ended.then(() => {
       ahead.work -= work;
       ahead.dispatches -= dispatches;
-      this.#ends.shift();
+      ends.shift();
     }));
   }
 
   /** Wait until the device has less than a part to do: the next one follows at once. */
-  async #makeRoom() {
-    this.#signal?.throwIfAborted();
-    this.#pacer.guard.check();
-    while (this.#pacer.isFull(this.#ahead)) await this.#wait(this.#ends[0]);
+  async function makeRoom() {
+    signal?.throwIfAborted();
+    guard.check();
+    while (pacer.isFull(ahead)) await wait(ends[0]);
   }
 
   /** Return what the device gives, unless the run takes too long, or is aborted. @template T @param {Promise<T>} promise
    *  @returns {Promise<T>} */
-  async #wait(promise) {
-    const { most } = this.#pacer;
-    await abortable(/** @type {Promise<unknown>} */ (Promise.race([promise, this.#others])), this.#signal);
+  async function wait(promise) {
+    await abortable(/** @type {Promise<unknown>} */ (Promise.race([promise, others])), signal);
     const begun = performance.now();
-    const left = Math.min(1000 * most - this.#waited, 2 ** 31 - 1); // what a timer takes
-    let timer;
-    const late = new Promise((_, reject) => {
-      timer = setTimeout(() => {
-        this.#abandon();
-        const text = `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`;
-        reject(new ShaderloomError("device", text));
-      }, left);
+    const left = Math.min(1000 * most - waited, 2 ** 31 - 1); // what a timer takes
+    const [late, setLate] = deferred();
+    const timer = setTimeout(setLate, left);
+    const tooLong = late.then(() => {
+      abandon(undefined);
+      const text = `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`;
+      throw new ShaderloomError("device", text);
     });
     try {
-      return await abortable(/** @type {Promise<T>} */ (Promise.race([promise, late])), this.#signal);
+      return await abortable(/** @type {Promise<T>} */ (Promise.race([promise, tooLong])), signal);
     } finally {
       clearTimeout(timer);
-      this.#waited += performance.now() - begun;
+      waited += performance.now() - begun;
     }
   }
+
+  return { submit, ended, /** Let the next run begin. */ end };
 }

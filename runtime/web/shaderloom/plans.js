@@ -11,7 +11,7 @@ import { totalBytes } from "./weights.js";
 /** The keys of a plan for GPUs, and of the one for adapters that compute on the CPU.
  *  @typedef {{ key: string, software?: string }} PlanKeys */
 
-/** A plan, its compiled kernels by key, and the sources of its outputs by name.
+/** A plan, compiled kernels by key, its own among them, and the sources of its outputs by name.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel>, sources: Map<string, Source> }} LoadedPlan */
 
 /** Kernels that are fetched and compiled at once: enough for the cores, and what a cancelled load leaves to the browser. */
@@ -59,10 +59,7 @@ export class Plans {
     const plans = await fetched;
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
     const compiled = await this.#compile([...kernels.values()]);
-    return plans.map((plan) => ({
-      plan, sources: outputSources(plan),
-      kernels: new Map(plan.kernels.map(({ key }) => [key, /** @type {CompiledKernel} */ (compiled.get(key))])),
-    }));
+    return plans.map((plan) => ({ plan, kernels: compiled, sources: outputSources(plan) }));
   }
 
   /** Return the compiled kernels by key. @param {Kernel[]} kernels @returns {Promise<Map<string, CompiledKernel>>} */

@@ -4,7 +4,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
 /** @import { TimeCalls } from "./programs.js" */
-/** @import { Symbols } from "./shapes.js" */
+/** @import { Symbols } from "./signature.js" */
 
 import { encodeCall } from "./calls.js";
 import { ensure } from "./errors.js";
@@ -43,7 +43,7 @@ export async function profileOf(on, run) {
 export const timePlan = (on, loaded, symbols, values, time) => on.pacer.inTurn(undefined, async (turn) => {
   const dispatches = await turn.submit("a profile", (encoder) => {
     const bound = on.calls.bind(encoder, loaded, symbols, values);
-    return { finish: () => () => Promise.resolve(bound.dispatches) };
+    return { finish: () => async () => bound.dispatches };
   });
   await time(turn, dispatches, symbols);
 });

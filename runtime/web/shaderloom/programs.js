@@ -6,7 +6,7 @@
 /** @import { Value } from "./feeds.js" */
 /** @import { Turn } from "./pacing.js" */
 /** @import { PlanKeys } from "./plans.js" */
-/** @import { Symbols } from "./shapes.js" */
+/** @import { Symbols } from "./signature.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { elementBytes, typedArray } from "./dtypes.js";
@@ -14,7 +14,7 @@ import { ensure, ShaderloomError } from "./errors.js";
 import { isBuffer, requireShape } from "./feeds.js";
 import { contentOf, outputOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
-import { rangeViolation } from "./shapes.js";
+import { rangeViolation } from "./signature.js";
 import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
 
 export { checkPrograms, stageUses } from "./program_relations.js";
@@ -29,6 +29,10 @@ export { checkPrograms, stageUses } from "./program_relations.js";
 export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
   step.kind === "stage" ? { key: step.plan, software: step.software } : []);
 
+/** Numbers of loops: another one may carry values of the same names. @type {WeakMap<api.LoopStep, number>} */
+const loopNumbers = new WeakMap();
+let loops = 0;
+
 /**
  * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions. No other run takes
  * place meanwhile, since each depends on values that it reads back.
@@ -41,73 +45,44 @@ export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
  */
 export async function runProgram(on, program, symbols, feeds, ports, options) {
   const outputs = selectPorts(ports, options.outputs);
-  return on.pacer.inTurn(options.signal, async (turn) => {
-    /** @type {Values} */
-    const values = new Map();
-    for (const [name, shape] of Object.entries(program.shapes)) {
-      const { dtype, data, dims = shapeOf({ name, shape }, symbols) } = feeds[name];
-      values.set(name, { dtype, data, dims });
-    }
-    const run = new Run(on, program, symbols, turn, options);
-    await run.steps(program.steps, values, options.inPlace);
-    return run.deliver(outputs.map(({ name }) => [name, valueAt(values, name)]), options);
-  });
+  return on.pacer.inTurn(options.signal, (turn) => runInTurn(on, turn, program, symbols, feeds, outputs, options));
 }
 
-/** Numbers of loops: another one may carry values of the same names. @type {WeakMap<api.LoopStep, number>} */
-const loopNumbers = new WeakMap();
-let loops = 0;
-
-/** A run of a program. */
-class Run {
-  #on;
-  #ranges;
-  #turn;
-  #options;
+/** @param {Attachment} on @param {Turn} turn @param {api.Program} program @param {Symbols} symbols
+ *  @param {Record<string, Value>} feeds @param {readonly api.Port[]} outputs @param {Options} options
+ *  @returns {Promise<Record<string, api.Tensor>>} */
+async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program, symbols, feeds, outputs, options) {
   /** The sizes that are there. @type {Symbols} */
-  #sizes;
-  /** The feeds, by name. */
-  #shapes;
+  const sizes = Object.assign(Object.create(null), symbols);
   /** Fed buffers to which outputs were written. @type {Set<GPUBuffer>} */
-  #taken = new Set();
+  const taken = new Set();
   /** How many steps, iterations and dispatches there were. */
-  #work = 0;
-
-  /** @param {Attachment} on @param {api.Program} program @param {Symbols} symbols @param {Turn} turn
-   *  @param {Options} options */
-  constructor(on, { ranges, shapes }, symbols, turn, options) {
-    this.#on = on;
-    this.#ranges = ranges;
-    this.#shapes = shapes;
-    this.#sizes = Object.assign(Object.create(null), symbols);
-    this.#turn = turn;
-    this.#options = options;
-  }
+  let work = 0;
 
   /** Run steps to the end of their block. @param {api.Step[]} steps @param {Values} values
    *  @param {boolean} [inPlace] whether outputs may be written to feeds */
-  async steps(steps, values, inPlace = false) {
+  async function runSteps(steps, values, inPlace = false) {
     for (const [index, step] of steps.entries()) {
-      this.#on.guard.check();
-      this.#options.signal?.throwIfAborted();
-      this.#count(1, step);
+      guard.check();
+      options.signal?.throwIfAborted();
+      countWork(1, step);
       switch (step.kind) {
-        case "stage": await this.#stage(step, values, inPlace ? steps.slice(index + 1) : undefined); break;
+        case "stage": await runStage(step, values, inPlace ? steps.slice(index + 1) : undefined); break;
         case "alias": values.set(step.value, valueAt(values, step.source)); break;
         case "refuse": throw new ShaderloomError("input", step.reason);
-        case "loop": await this.#loop(step, values); break;
+        case "loop": await runLoop(step, values); break;
         case "branch":
-          await this.steps(await this.#isTrue(values, step.condition) ? step.true : step.false, values, inPlace);
+          await runSteps(await isTrue(values, step.condition) ? step.true : step.false, values, inPlace);
           break;
         case "compare": {
-          const [left, right] = [step.left, step.right].map((size) => evaluate(size, this.#sizes));
-          await this.steps((step.test === "less" ? left < right : left === right) ? step.true : step.false, values, inPlace);
+          const [left, right] = [step.left, step.right].map((size) => evaluate(size, sizes));
+          await runSteps((step.test === "less" ? left < right : left === right) ? step.true : step.false, values, inPlace);
           break;
         }
         case "read": {
-          const elements = await this.#read(valueAt(values, step.value));
-          for (const [at, symbol] of step.symbols.entries()) this.#setSize(symbol, elements[at]);
-          for (const symbol of step.symbols) this.#sizes[symbol] -= Math.min(this.#ranges[symbol].low, 0);
+          const elements = await readElements(valueAt(values, step.value));
+          for (const [at, symbol] of step.symbols.entries()) setSize(symbol, elements[at]);
+          for (const symbol of step.symbols) sizes[symbol] -= Math.min(program.ranges[symbol].low, 0);
         }
       }
     }
@@ -115,32 +90,31 @@ class Run {
 
   /** Count steps, iterations and dispatches. @param {number} number @param {any} step the one that they are of
    *  @throws {ShaderloomError} "input" for more than a run may have */
-  #count(number, step) {
-    this.#work += number;
+  function countWork(number, step) {
+    work += number;
     const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
     const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan}'`;
     const most = `a run carries out at most ${MOST_WORK} steps and dispatches`;
-    ensure("input", this.#work <= MOST_WORK, `${most}; this one has more with its ${text}`);
+    ensure("input", work <= MOST_WORK, `${most}; this one has more with its ${text}`);
   }
 
   /** Set the size of a symbol. @param {string} symbol @param {number} size
    *  @throws {ShaderloomError} "input" for one that is outside of its range */
-  #setSize(symbol, size) {
-    this.#sizes[symbol] = size;
-    const violation = rangeViolation({ [symbol]: size }, this.#ranges);
+  function setSize(symbol, size) {
+    sizes[symbol] = size;
+    const violation = rangeViolation({ [symbol]: size }, program.ranges);
     ensure("input", !violation, violation ?? "");
   }
 
   /** @param {Values} values @param {string} name */
-  async #isTrue(values, name) {
-    const [element] = await this.#read(valueAt(values, name));
+  async function isTrue(values, name) {
+    const [element] = await readElements(valueAt(values, name));
     return Boolean(element);
   }
 
   /** Run the iterations of a loop; what it carries, and its rows, stay on the device.
    *  @param {api.LoopStep} step @param {Values} values */
-  async #loop(step, values) {
-    const { buffers } = this.#on;
+  async function runLoop(step, values) {
     const own = loopNumbers.get(step) ?? loops++;
     loopNumbers.set(step, own);
     /** @type {GPUBuffer[][]} */
@@ -148,27 +122,27 @@ class Run {
     /** @param {number} at @param {number} number */
     const rowName = (at, number) => `loop ${own} row ${at} ${number} of '${step.stacked[at].result}'`;
     /** @param {ProgramValue[]} carried @param {Values} inner @param {number} number the iteration's */
-    const keep = (carried, inner, number) => this.#turn.submit("a loop", (encoder) => {
+    const keep = (carried, inner, number) => turn.submit("a loop", (encoder) => {
       // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
       for (const [at, { name, next }] of step.carried.entries()) {
         const value = valueAt(inner, next);
         const data = buffers.allocate(`loop ${own} ${name} ${number % 2}`, bytesOf(value));
-        this.#copy(encoder, value, data);
+        copyValue(encoder, value, data);
         carried[at] = { ...value, data };
       }
       const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
       for (const [at, value] of stacked.entries()) {
         const row = buffers.create(rowName(at, number), bytesOf(value));
         rows[at].push(row);
-        this.#copy(encoder, value, row);
+        copyValue(encoder, value, row);
       }
       return { work: copyWork([...carried, ...stacked]), finish: nothing };
     });
     try {
-      const carried = await this.#iterate(step, values, keep);
+      const carried = await iterate(step, values, keep);
       for (const [at, { result }] of step.carried.entries()) if (result !== null) values.set(result, carried[at]);
-      await this.#turn.submit("a loop", (encoder) => {
-        const results = step.stacked.map((stacked, at) => this.#stack(encoder, rows[at], stacked));
+      await turn.submit("a loop", (encoder) => {
+        const results = step.stacked.map((stacked, at) => stackRows(encoder, rows[at], stacked));
         for (const [at, { result }] of step.stacked.entries()) values.set(result, results[at]);
         return { work: copyWork(results), finish: nothing };
       });
@@ -180,38 +154,38 @@ class Run {
   /** Return what a loop carries out of its last iteration. @param {api.LoopStep} step @param {Values} values
    *  @param {(carried: ProgramValue[], inner: Values, number: number) => Promise<void>} keep takes what an iteration gives
    *  @returns {Promise<ProgramValue[]>} */
-  async #iterate(step, values, keep) {
+  async function iterate(step, values, keep) {
     const { count, symbol, condition, going } = step;
-    const most = count === null ? Infinity : evaluate(count, this.#sizes);
-    if (count !== null && condition === null && going === null) this.#requireRoom(step, most);
+    const most = count === null ? Infinity : evaluate(count, sizes);
+    if (count !== null && condition === null && going === null) requireRoom(step, most);
     const carried = step.carried.map(({ initial }) => valueAt(values, initial));
-    let goesOn = condition === null || await this.#isTrue(values, condition);
+    let goesOn = condition === null || await isTrue(values, condition);
     let number = 0;
     for (; ; number++) {
       for (const [at, { symbols = [] }] of step.carried.entries()) {
-        for (const [axis, own] of symbols.entries()) if (own !== null) this.#setSize(own, carried[at].dims[axis]);
+        for (const [axis, own] of symbols.entries()) if (own !== null) setSize(own, carried[at].dims[axis]);
       }
       if (!goesOn || number >= most) break;
-      this.#count(1, step);
-      this.#requireRoom(step, number + 1);
-      if (symbol !== null && number >= this.#ranges[symbol].high) this.#setSize(symbol, number + 1);
+      countWork(1, step);
+      requireRoom(step, number + 1);
+      if (symbol !== null && number >= program.ranges[symbol].high) setSize(symbol, number + 1);
       const inner = new Map(values);
       inner.set(step.iteration, { dtype: "int64", dims: [], data: BigInt64Array.of(BigInt(number)) });
       for (const [at, { name }] of step.carried.entries()) inner.set(name, carried[at]);
-      await this.steps(step.steps, inner);
+      await runSteps(step.steps, inner);
       await keep(carried, inner, number);
-      goesOn = going === null || await this.#isTrue(inner, going);
+      goesOn = going === null || await isTrue(inner, going);
     }
-    if (symbol !== null) this.#setSize(symbol, number);
+    if (symbol !== null) setSize(symbol, number);
     return carried;
   }
 
   /** @param {api.LoopStep} step @param {number} iterations
    *  @throws {ShaderloomError} "device" for rows that no buffer holds */
-  #requireRoom({ stacked }, iterations) {
-    const { maxBufferSize: most } = this.#on.guard.device.limits;
+  function requireRoom({ stacked }, iterations) {
+    const { maxBufferSize: most } = guard.device.limits;
     for (const { row, result, dtype, shape } of stacked) {
-      const bytes = bytesOf({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, this.#sizes)] });
+      const bytes = bytesOf({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, sizes)] });
       const text = `'${result}' has ${bytes} bytes with ${iterations} iterations`;
       ensure("device", bytes <= most, `${text}; a buffer of the device may have ${most}`);
     }
@@ -219,29 +193,29 @@ class Run {
 
   /** Copy the elements of a value to the start of a buffer. @param {GPUCommandEncoder} encoder
    *  @param {ProgramValue} value @param {GPUBuffer} buffer */
-  #copy(encoder, value, buffer) {
+  function copyValue(encoder, value, buffer) {
     if (isBuffer(value.data)) copyBuffer(encoder, value.data, buffer, bytesOf(value), "a loop copies what is fed");
-    else writeArray(this.#on.guard.device, buffer, value.data);
+    else writeArray(guard.device, buffer, value.data);
   }
 
   /** Return rows, which are whole words, along a new first axis. @param {GPUCommandEncoder} encoder
    *  @param {GPUBuffer[]} rows @param {api.LoopStep["stacked"][number]} stacked @returns {ProgramValue} */
-  #stack(encoder, rows, { row, result, dtype, shape }) {
-    const dims = shapeOf({ name: row, shape }, this.#sizes);
+  function stackRows(encoder, rows, { row, result, dtype, shape }) {
+    const dims = shapeOf({ name: row, shape }, sizes);
     const bytes = bytesOf({ dtype, dims });
-    const data = this.#on.buffers.allocate(`stacked ${result}`, bytes * rows.length);
+    const data = buffers.allocate(`stacked ${result}`, bytes * rows.length);
     for (const [at, source] of rows.entries()) copyBuffer(encoder, source, data, bytes, "a row is copied", at * bytes);
     return { dtype, dims: [rows.length, ...dims], data };
   }
 
   /** @param {api.StageStep} step @param {Values} values @param {api.Step[]} [later] the steps behind it, where outputs may
    *  be written to feeds */
-  async #stage(step, values, later) {
-    const loaded = await this.#on.plans.get({ key: step.plan, software: step.software });
+  async function runStage(step, values, later) {
+    const loaded = await plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
     /** @type {Symbols} */
     const symbols = Object.create(null);
-    for (const { name } of plan.symbols) symbols[name] = this.#sizes[name];
+    for (const { name } of plan.symbols) symbols[name] = sizes[name];
     /** @type {Record<string, ProgramValue>} */
     const feeds = Object.create(null);
     for (const port of plan.inputs) {
@@ -250,63 +224,68 @@ class Run {
       feeds[name] = Object.hasOwn(step.sizes, name) ? rows : valueAt(values, name);
       requireShape(port, symbols, feeds[name]);
     }
-    this.#count(dispatchCount(plan, symbols), step);
-    /** @type {Iterable<Dispatch>} */
-    let dispatches = [];
-    const { time } = this.#options;
-    await this.#turn.submit("a stage", (encoder) => {
-      const written = later ? this.#takenBuffers(plan, values, later) : undefined;
-      const bound = this.#on.calls.bind(encoder, loaded, symbols, feeds, written);
+    countWork(dispatchCount(plan, symbols), step);
+    const { time } = options;
+    const dispatches = await turn.submit("a stage", (encoder) => {
+      const written = later ? takenBuffers(plan, values, later) : undefined;
+      const bound = calls.bind(encoder, loaded, symbols, feeds, written);
       for (const port of plan.outputs) {
         const { name, dtype } = port;
         const content = contentOf(sources.get(name), bound.lookup);
         const data = isBuffer(content) ? content : typedArray(dtype, content.slice().buffer);
         values.set(name, { dtype, dims: shapeOf(port, symbols), data });
       }
-      dispatches = bound.dispatches;
-      return { dispatches: time ? [] : dispatches, finish: nothing };
+      return { dispatches: time ? [] : bound.dispatches, finish: () => async () => bound.dispatches };
     });
-    await time?.(this.#turn, dispatches, symbols);
+    await time?.(turn, dispatches, symbols);
   }
 
   /** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
    *  plan: where no step `later`, and no other value, has what is overwritten.
    *  @param {api.Plan} plan @param {Values} values @param {api.Step[]} later @returns {Map<string, GPUBuffer>} */
-  #takenBuffers({ states }, values, later) {
+  function takenBuffers({ states }, values, later) {
     /** @type {Map<string, GPUBuffer>} */
     const written = new Map();
     for (const { output, input } of states) {
       const { data } = valueAt(values, input);
       const isShared = [...values].some(([name, value]) => name !== input && value.data === data);
       const isRead = [...stepsOf(later)].some((step) => readBy(step).includes(input));
-      if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(this.#shapes, input)) continue;
+      if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(program.shapes, input)) continue;
       written.set(`output:${output}`, data);
-      this.#taken.add(data);
+      taken.add(data);
     }
     return written;
   }
 
   /** Return the elements of a value as numbers. @param {ProgramValue} value @returns {Promise<number[]>} */
-  async #read(value) {
-    const { read } = await this.deliver([["read", value]], {});
+  async function readElements(value) {
+    const { read } = await deliver([["read", value]], {});
     return Array.from(/** @type {ArrayLike<number | bigint>} */ (/** @type {api.CpuTensor} */ (read).data), Number);
   }
 
   /** Return values as a caller gets them, in arrays and buffers of its own, or in fed buffers that were taken.
    *  @param {[name: string, value: ProgramValue][]} values @param {Pick<api.RunOptions, "location" | "into">} places
    *  @returns {Promise<Record<string, api.Tensor>>} */
-  deliver(values, places) {
-    const { guard, copies } = this.#on;
-    return this.#turn.submit("reading results", () => {
+  function deliver(values, places) {
+    return turn.submit("reading results", () => {
       const contents = new Map(values.map(([name, { data }]) =>
         [name, isBuffer(data) ? data : new Uint8Array(data.buffer, data.byteOffset, data.byteLength)]));
-      const begun = new Map([...contents].filter(([, data]) => isBuffer(data) && this.#taken.has(data)));
+      const begun = new Map([...contents].filter(([, data]) => isBuffer(data) && taken.has(data)));
       const outputs = values.map(([name, { dtype, dims }]) => outputOf(name, dtype, dims));
       const placed = placeOutputs(guard.device, outputs, places, /** @type {Map<string, GPUBuffer>} */ (begun));
       const contentAt = (/** @type {string} */ name) => /** @type {GPUBuffer | Uint8Array} */ (contents.get(name));
       return { finish: (encoder) => copies.deliver(encoder, placed, contentAt) };
     });
   }
+
+  /** @type {Values} */
+  const values = new Map();
+  for (const [name, shape] of Object.entries(program.shapes)) {
+    const { dtype, data, dims = shapeOf({ name, shape }, symbols) } = feeds[name];
+    values.set(name, { dtype, data, dims });
+  }
+  await runSteps(program.steps, values, options.inPlace);
+  return deliver(outputs.map(({ name }) => [name, valueAt(values, name)]), options);
 }
 
 /** Return the values that a step reads, those of the steps inside of it aside. @param {api.Step} step @returns {string[]} */
@@ -319,7 +298,7 @@ function readBy(step) {
 }
 
 /** What ends the work of which nothing is waited for. */
-const nothing = () => () => Promise.resolve();
+const nothing = () => async () => {};
 
 /** Return the work of copies, as calls estimate it. @param {ProgramValue[]} values */
 const copyWork = (values) => 8 * values.reduce((sum, value) => sum + bytesOf(value), 0);

@@ -1,7 +1,7 @@
 /** @import { CpuTensor, DataType, Sample } from "../shaderloom.js" */
 
 import { elementBytes, typedArray } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { ensure, failing } from "./errors.js";
 import { elementCount } from "./sizes.js";
 
 /** Element types by their names in safetensors files. @type {Map<string, DataType>} */
@@ -19,12 +19,12 @@ const DTYPES = new Map([
 function parseSafetensors(content, file) {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
   const start = content.length < 8 ? Infinity : 8 + Number(view.getBigUint64(0, true));
-  if (start > content.length) throw new ShaderloomError("bundle", `'${file}' is shorter than its header`);
+  ensure("bundle", start <= content.length, `'${file}' is shorter than its header`);
   let header;
   try {
     header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(8, start)));
   } catch (error) {
-    throw new ShaderloomError("bundle", `the header of '${file}' is not JSON`, { cause: error });
+    failing("bundle", `the header of '${file}' is not JSON`)(error);
   }
   return Object.entries(header ?? {})
     .filter(([name]) => name !== "__metadata__")
@@ -33,9 +33,8 @@ function parseSafetensors(content, file) {
       const dims = counts(entry?.shape);
       const [begin, end] = counts(entry?.data_offsets);
       const isInside = begin <= end && start + end <= content.length;
-      if (!dtype || !isInside || elementCount(dims) * elementBytes(dtype) !== end - begin) {
-        throw new ShaderloomError("bundle", `'${name}' in '${file}' is no tensor`);
-      }
+      const fits = dtype && isInside && elementCount(dims) * elementBytes(dtype) === end - begin;
+      ensure("bundle", fits, `'${name}' in '${file}' is no tensor`);
       return [name, { dtype, dims, data: typedArray(dtype, content.slice(start + begin, start + end).buffer) }];
     });
 }

@@ -2,6 +2,7 @@
 
 /** @import { Manifest } from "../shaderloom.js" */
 
+import { deferred } from "./aborting.js";
 import { CHUNK } from "./manifest_relations.js";
 
 /** Pipelines, layouts and weights on a device, for as long as a session has it. */
@@ -45,11 +46,7 @@ export class SharedDevice {
       await Promise.all(pending);
     }
     const missing = contents.filter((content) => !this.#weights.has(content));
-    let end = () => {};
-    /** @type {Promise<void>} */
-    const ended = new Promise((resolve) => {
-      end = resolve;
-    });
+    const [ended, end] = deferred();
     for (const content of missing) this.#pending.set(content, ended);
     return () => {
       for (const content of missing) this.#pending.delete(content);

@@ -1,6 +1,6 @@
 // Signatures of bundles: loaded where a page names a key.
 
-import { messageOf, ShaderloomError } from "./errors.js";
+import { ensure, messageOf, ShaderloomError } from "./errors.js";
 
 /** Check that `signature`, the content of manifest.signature, is that of `digest`, the content of manifest.sha256.
  *  @param {Uint8Array<ArrayBuffer>} signature @param {Uint8Array<ArrayBuffer>} digest @param {string} pem the public key
@@ -12,8 +12,8 @@ export async function requireSignature(signature, digest, pem) {
   const [, digits = ""] = text.match(/^([0-9a-f]{128})\n$/) ?? [];
   const bytes = Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
   const message = new Uint8Array([...new TextEncoder().encode("shaderloom bundle\n"), ...digest]);
-  if (await crypto.subtle.verify("Ed25519", key, bytes, message)) return;
-  throw new ShaderloomError("bundle", "'manifest.signature' is no signature of this bundle by the key");
+  const isSigned = await crypto.subtle.verify("Ed25519", key, bytes, message);
+  ensure("bundle", isSigned, "'manifest.signature' is no signature of this bundle by the key");
 }
 
 /** Return the key of a PEM text. @param {string} pem */

@@ -2,7 +2,7 @@
 
 /** @import * as api from "../shaderloom.js" */
 
-import { ShaderloomError } from "./errors.js";
+import { ensure } from "./errors.js";
 
 /** Bytes from one number to the next in the buffer "iteration": the alignment of dynamic offsets. */
 export const ITERATION_STRIDE = 256;
@@ -44,7 +44,7 @@ export function evaluate(size, symbols) {
   if (typeof size === "string") return symbols[size];
   const [operator, ...operands] = size;
   const combine = OPERATORS.get(String(operator));
-  if (!combine) throw new ShaderloomError("bundle", `unknown operator '${operator}' in a dimension`);
+  ensure("bundle", combine, `unknown operator '${operator}' in a dimension`);
   return operands.map((operand) => evaluate(operand, symbols)).reduce((left, right) => combine(left, right));
 }
 
@@ -55,9 +55,7 @@ export const elementCount = (dims) => dims.reduce((product, size) => product * s
  *  @param {Record<string, number>} symbols @throws {ShaderloomError} "bundle" for a negative one */
 export function shapeOf({ name, shape }, symbols) {
   const dims = shape.map((dim) => evaluate(dim, symbols));
-  if (dims.some((dim) => dim < 0)) {
-    throw new ShaderloomError("bundle", `'${name}' has a negative size: ${formatShape(dims)}`);
-  }
+  ensure("bundle", !dims.some((dim) => dim < 0), `'${name}' has a negative size: ${formatShape(dims)}`);
   return dims;
 }
 

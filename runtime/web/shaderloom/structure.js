@@ -6,7 +6,7 @@ import { SCHEMA } from "./schema.js";
 import { OPERATORS } from "./sizes.js";
 
 /**
- * @typedef {string | { [field: string]: any } | string[]} Form A type: its name, or what it consists of.
+ * @typedef {string | string[] | Record<string, string[]>} Form A type, in the notation of the table.
  * @typedef {{ [limit: string]: any, types: Record<string, Form> }} Schema
  * @typedef {(value: any) => void} Check
  */
@@ -97,11 +97,9 @@ const checks = new Map();
 /** Return the check of a type; that of a name is made when it is used, as a type may be part of itself.
  *  @param {Form} form @returns {Check} */
 function checkOf(form) {
-  if (typeof form !== "string") {
-    if (!Array.isArray(form)) return form.kinds ? kinds(form.kinds) : record(form);
-    const inner = form.map(checkOf);
-    return list((value, index) => inner[index](value), form.length, form.length);
-  }
+  if (Array.isArray(form)) return record(form.join(", "));
+  if (typeof form !== "string") return kinds(form);
+  if (form.startsWith("(")) return tuple(form.slice(1, -1).split(", ").map(checkOf));
   if (form.endsWith("?")) {
     const inner = checkOf(form.slice(0, -1));
     return (value) => value === null || inner(value);
@@ -116,10 +114,12 @@ function checkOf(form) {
   });
 }
 
-/** @param {Record<string, Form>} forms @returns {Check} */
-function record(forms) {
-  const fields = Object.entries(forms).map(([field, form]) =>
-    ({ name: field.replace("?", ""), isOptional: field.endsWith("?"), check: checkOf(form) }));
+/** @param {string} text of fields with their types @returns {Check} */
+function record(text) {
+  const fields = text.split(", ").map((field) => {
+    const [, name, mark, form] = /** @type {string[]} */ (/^(\w+)(\??): (.+)$/.exec(field));
+    return { name, isOptional: mark === "?", check: checkOf(form) };
+  });
   return (value) => {
     requireObject(value);
     for (const { name, isOptional, check } of fields) {
@@ -129,18 +129,21 @@ function record(forms) {
   };
 }
 
-/** Return the check of a record whose field `kind` says which record it is. @param {Record<string, Form>} forms
+/** Return the check of a record whose field `kind` says which record it is. @param {Record<string, string[]>} forms
  *  @returns {Check} */
 function kinds(forms) {
   const checks = new Map(Object.entries(forms).map(([kind, form]) => [kind, checkOf(form)]));
   const choice = oneOf([...checks.keys()]);
-  const tagged = record({ kind: "text" });
+  const tagged = record("kind: text");
   return (value) => {
     tagged(value);
     within("kind", choice, value.kind);
     /** @type {Check} */ (checks.get(value.kind))(value);
   };
 }
+
+/** @param {Check[]} checks @returns {Check} */
+const tuple = (checks) => list((value, index) => checks[index](value), checks.length, checks.length);
 
 /** @param {(value: any, index: number) => void} check @param {number} least @param {number} most @returns {Check} */
 const list = (check, least, most) => (value) => {
