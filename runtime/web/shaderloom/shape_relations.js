@@ -70,8 +70,9 @@ export function boundsOf(value, symbols) {
 function combine(operator, left, right) {
   const apply = /** @type {(left: number, right: number) => number} */ (OPERATORS.get(operator));
   if (operator === "%" && left[0] !== left[1]) return [0, right[0] - 1];
-  const pairs = left.flatMap((one, at) => (operator === "*" ? right : [right[at]]).map((two) => apply(one, two)));
-  const [low, high] = [Math.min(...pairs), Math.max(...pairs)];
+  const crossed = operator === "*" ? [apply(left[0], right[1]), apply(left[1], right[0])] : [];
+  const ends = [apply(left[0], right[0]), apply(left[1], right[1]), ...crossed];
+  const [low, high] = [Math.min(...ends), Math.max(...ends)];
   return Math.max(-low, high) > Number.MAX_SAFE_INTEGER ? undefined : [low, high];
 }
 

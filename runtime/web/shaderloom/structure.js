@@ -163,7 +163,10 @@ const map = (check, least, most) => (value) => {
 };
 
 /** @param {string[]} choices @returns {Check} */
-const oneOf = (choices) => (value) => rule("choice", choices.includes(value), `is none of ${choices.join(", ")}`);
+function oneOf(choices) {
+  const reason = `is none of ${choices.join(", ")}`;
+  return (value) => rule("choice", choices.includes(value), reason);
+}
 
 /** @param {any} value */
 const requireObject = (value) => rule("type", isContainer(value) && !Array.isArray(value), "is not an object");
@@ -205,8 +208,9 @@ const BUILT_IN = {
   /** A number that may depend on symbols: an integer, a name, or [operator, operand, ...]. */
   size(value) {
     const { nodes, depth } = SCHEMA.size;
-    let [level, parts] = [[value], 0];
-    for (let at = 0; at < depth; at++) {
+    let level = operandsOf(value);
+    let parts = 1;
+    for (let at = 1; at < depth && level.length; at++) {
       parts += level.length;
       rule("size", parts <= nodes, `has more than ${nodes} parts`);
       level = level.flatMap(operandsOf);
