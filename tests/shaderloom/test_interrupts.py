@@ -114,10 +114,13 @@ def test_an_interrupt_in_a_finaliser_is_raised_behind_it(interrupts):
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, leave)
-    with raised_interrupts(), pytest.raises(KeyboardInterrupt):
+    def run() -> None:
         Finalised()
         time.sleep(PATIENCE)
+
+    signal.signal(signal.SIGINT, leave)
+    with raised_interrupts(), pytest.raises(KeyboardInterrupt):
+        run()
     assert signal.getsignal(signal.SIGINT) is leave
 
 
