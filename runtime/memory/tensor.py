@@ -154,10 +154,11 @@ class Tensor:
     def update(self, array: Any) -> None:
         """Replace the elements by those of an array of the same dtype and shape."""
         self._live()
-        host = host_array(array)
-        if host.dtype.name != self.dtype.name or host.shape != self._shape:
+        host, dtype = host_array(array), self.dtype
+        is_same = host.dtype == dtype or host.dtype.name == dtype.name  # names, of another order of bytes, take longer
+        if not is_same or host.shape != self._shape:
             raise InputError(f"{host.dtype.name}{list(host.shape)} does not fit {self._dtype}{list(self._shape)}")
-        host = np.ascontiguousarray(host, self.dtype).reshape(self._shape)
+        host = np.ascontiguousarray(host, dtype).reshape(self._shape)
         if self._host is not None:
             self._host = host.copy()
         elif host.size:

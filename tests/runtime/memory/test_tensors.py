@@ -171,11 +171,12 @@ def test_arrays_of_other_libraries_are_seen_without_a_copy(device):
 
 
 def test_elements_are_replaced(device):
-    tensor = Tensor.empty((3,), np.uint8, device)
+    tensor = Tensor.empty((3,), np.uint16, device)
     np.testing.assert_array_equal(tensor.numpy(), [0, 0, 0])
-    tensor.update(np.array([1, 2, 3], np.uint8))
-    np.testing.assert_array_equal(tensor.numpy(), [1, 2, 3])
-    for wrong in (np.ones(3, np.int8), np.ones(4, np.uint8), np.ones((3, 1), np.uint8)):
+    for order in "<>":
+        tensor.update(np.array([1, 2, 3 + ord(order)], f"{order}u2"))
+        np.testing.assert_array_equal(tensor.numpy(), [1, 2, 3 + ord(order)])
+    for wrong in (np.ones(3, np.int16), np.ones(4, np.uint16), np.ones((3, 1), np.uint16)):
         with pytest.raises(InputError):
             tensor.update(wrong)
 
