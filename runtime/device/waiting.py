@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 #: A queue that a callback puts a status into, or None where its thread is the one to ask now
@@ -25,6 +26,8 @@ _PAUSE = 5e-5
 #: and up to the longest time, in seconds
 _SLICE = 1 / 64
 _SHORTEST, _LONGEST = 2e-4, 0.05
+#: Seconds without a question after which another thread asks: an interrupt may end a thread anywhere
+_LOST = 0.2
 
 
 class _Line:
@@ -34,29 +37,44 @@ class _Line:
         self._lock = threading.Lock()
         self._waiting: dict[Finished, None] = {}
         self._asker: Finished | None = None
+        self._asked = 0.0  #: when it was asked last
 
     def wait(self, finished: Finished, ask: Callable[[], object], spin: bool) -> int:
-        with self._lock:
-            self._waiting[finished] = None
-            self._asker = self._asker or finished
         try:
-            while self._asker is not finished:
-                status = finished.get()
-                if status is not None:
-                    return status
+            with self._lock:
+                self._waiting[finished] = None
+            while not self._has_turn(finished):
+                with suppress(queue.Empty):
+                    status = finished.get(timeout=_LOST)
+                    if status is not None:
+                        return status
             return self._ask(finished, ask, spin)
         finally:
             with self._lock:
-                del self._waiting[finished]
+                self._waiting.pop(finished, None)
                 if self._asker is finished:
                     self._asker = next(iter(self._waiting), None)
                     if self._asker is not None:
+                        self._note_question()
                         self._asker.put(None)
+
+    def _has_turn(self, finished: Finished) -> bool:
+        with self._lock:
+            if self._asker is None or time.perf_counter() - self._asked > _LOST:
+                if self._asker is not None:
+                    self._waiting.pop(self._asker, None)
+                self._asker = finished
+                self._note_question()
+            return self._asker is finished
+
+    def _note_question(self) -> None:
+        self._asked = time.perf_counter()
 
     def _ask(self, finished: Finished, ask: Callable[[], object], spin: bool) -> int:
         """Ask until called back, in slices, since a shader of a stranger may have no end."""
         start = time.perf_counter()
         while True:
+            self._note_question()
             ask()
             while finished.qsize():
                 status = finished.get()

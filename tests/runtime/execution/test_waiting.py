@@ -105,6 +105,23 @@ def test_of_threads_that_wait_one_asks(monkeypatch):
     assert set(askers) == {threads[number].ident for number in (0, 1, 3)}
 
 
+def test_a_thread_that_is_lost_while_it_asks_is_replaced(monkeypatch):
+    """An interrupt may come between any two steps, also where a thread leaves the line."""
+    device, asked = Device(), []
+    line = waiting._lines.setdefault(device, waiting._Line())
+    lost, finished = queue.SimpleQueue(), queue.SimpleQueue()
+    line._waiting[lost] = None
+    assert line._has_turn(lost)
+
+    def ask(device):
+        asked.append(device)
+        finished.put(3)
+
+    monkeypatch.setattr(native, "is_idle", ask)
+    assert native._wait_for(device, finished, True) == 3
+    assert len(asked) == 1 and not line._waiting and line._asker is None
+
+
 def until(holds):
     """Wait until a condition holds."""
     end = time.perf_counter() + PATIENCE
