@@ -12,7 +12,6 @@ what one run writes is there for the next ones, and a cache is much more to read
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -23,7 +22,7 @@ from ..model.header import ModelHeader
 from ..notices import notify
 from ..runtime.execution.attachment import Target
 from ..runtime.execution.dispatch import Dispatch
-from ..runtime.execution.finite_scan import INTERVAL, FiniteScan, ScannedTensor, Suspicion, can_scan
+from ..runtime.execution.finite_scan import FiniteScan, ScannedTensor, Suspicion, can_scan
 from ..runtime.execution.scan_kernels import ANY_KIND, NOT_A_NUMBER
 from ..runtime.memory.tensor import Tensor
 from ..runtime.plan.errors import ShaderloomError
@@ -44,6 +43,9 @@ Calibrate = Callable[[Mapping[str, Any]], bool]
 _Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 #: Names of outputs that are not finite, and whether they hold NaN
 _Kinds = frozenset[tuple[str, bool]]
+#: Runs of which one scans caches in place: a prime number, so that it meets all caches that take turns.  They are
+#: counted, not timed, since a slow device reads a long cache for longer than a pause that suits a fast one
+STATE_RUNS = 251
 #: Kinds of outputs for which a calibration has changed nothing, and plans that have run; all are dropped beyond
 _SETTLED = 256
 
@@ -68,7 +70,7 @@ class OverflowWatch:
         self._ran: set[str | _Shapes] = set()  #: plans of which a run was looked at
         self._scan: FiniteScan | None = None
         self._changes = 0  #: of what is scanned behind a repeated run
-        self._scanned_states = 0.0  #: when caches in place were scanned
+        self._before_states = STATE_RUNS  #: runs until caches in place are scanned
         self._passed: dict[str, weakref.ref[Tensor]] = {}  #: those that runs since then have written
         self._closed = False
         self._lock = threading.RLock()
@@ -176,6 +178,7 @@ class OverflowWatch:
         with self._lock:
             if not self._closed:
                 self._opened().submit(*self._scanned(feeds, results, states))
+                self._before_states -= 1
         for tensor in filter(can_scan, results.values()):
             tensor.watch(self._after_download)
 
@@ -205,6 +208,7 @@ class OverflowWatch:
     def count(self) -> None:
         """Count a run that was submitted with the :meth:`dispatches` behind it."""
         with self._lock:
+            self._before_states -= 1
             if self._scan is not None:
                 self._scan.count()
 
@@ -228,7 +232,7 @@ class OverflowWatch:
         if not states:
             return []
         if self._scans_states():
-            self._scanned_states = time.perf_counter()
+            self._before_states = STATE_RUNS
             self._passed.clear()
             self._changes += 1  # the next run may pass them
             return []
@@ -236,7 +240,7 @@ class OverflowWatch:
         return [name for name in states if name in outputs and outputs[name]._storage.gpu.uid in read]
 
     def _scans_states(self) -> bool:
-        return time.perf_counter() - self._scanned_states >= INTERVAL
+        return self._before_states <= 0
 
     def _scan_passed(self) -> None:
         """Scan the caches that runs have written since they were scanned."""
