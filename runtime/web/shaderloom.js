@@ -11,4 +11,4 @@
 
 export { ShaderloomError } from "./shaderloom/errors.js";
 export { load } from "./shaderloom/session.js";
-export { evaluate } from "./shaderloom/sizes.js";
+export { evaluate } from "./shaderloom/tensors.js";

@@ -82,4 +82,5 @@ def test_the_verdict_is_that_of_the_page(open_bundle, tmp_path, field, value, ru
     (answer,) = found["answers"]
     assert (kind, found_rule) == ("bundle", rule)
     assert message.startswith(f"'{path.name}': ")
-    assert (answer["refusal"]["rule"], answer["refusal"]["path"]) == (rule, where)
+    broken, _, path = answer["refusal"]
+    assert (broken, path) == (rule, where)

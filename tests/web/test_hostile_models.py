@@ -1,6 +1,6 @@
 """Hostile manifests of further models in Chromium, with right digests, and their plans: an error of the runner's own.
 
-Covers: runtime/web/shaderloom/models.js.
+Covers: runtime/web/shaderloom/files.js.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 import { createInterface } from "node:readline";
 import { ShaderloomError } from "../../runtime/web/shaderloom/errors.js";
 import { requireBounded } from "../../runtime/web/shaderloom/expansion.js";
-import { checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
-import { checkFurther } from "../../runtime/web/shaderloom/models.js";
+import { checkFurther, checkManifest } from "../../runtime/web/shaderloom/manifest_relations.js";
 import { checkPlan } from "../../runtime/web/shaderloom/plan_relations.js";
 import * as programs from "../../runtime/web/shaderloom/programs.js";
 import { readJson, Refusal } from "../../runtime/web/shaderloom/structure.js";

@@ -1,47 +1,46 @@
 /** @import { LoadOptions, Progress } from "../shaderloom.js" */
+/** @import { Buffers } from "./buffers.js" */
 /** @import { BundleFiles } from "./files.js" */
+/** @import { SharedDevice } from "./sharing.js" */
 
-import { Buffers } from "./buffers.js";
-import { Calls } from "./calls.js";
-import { isSoftware } from "./device.js";
-import { DeviceGuard } from "./guard.js";
-import { OutputCopies } from "./outputs.js";
+import { buffersOn } from "./buffers.js";
+import { callsOn } from "./calls.js";
+import { DeviceGuard, isSoftware } from "./device.js";
+import { copiesOn } from "./outputs.js";
 import { Pacer } from "./pacing.js";
-import { Pipelines } from "./pipelines.js";
-import { Plans } from "./plans.js";
-import { SharedDevice } from "./sharing.js";
+import { plansOn } from "./plans.js";
+import { sharedOn } from "./sharing.js";
 
-/** What a session has on a device, from its opening to `dispose()`. */
-export class Attachment {
-  #ownsDevice;
+/** What plans are loaded with; `software` says whether the device computes on the CPU, for which there are other kernels.
+ *  @typedef {{ files: BundleFiles, onProgress: (progress: Progress) => void, software: boolean, guard: DeviceGuard,
+ *  shared: SharedDevice, buffers: Buffers }} Foundation */
 
-  /** @param {BundleFiles} files @param {GPUDevice} device @param {boolean} ownsDevice whether it ends with the session
-   *  @param {LoadOptions} options @param {(progress: Progress) => void} onProgress */
-  constructor(files, device, ownsDevice, options, onProgress) {
-    const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33, maxRunSeconds = 300 } = options;
-    this.files = files;
-    this.onProgress = onProgress;
-    /** Whether the device computes on the CPU, for which there are other kernels. */
-    this.software = options.software ?? isSoftware(device);
-    this.#ownsDevice = ownsDevice;
-    this.shared = SharedDevice.on(device);
-    this.guard = new DeviceGuard(device);
-    this.buffers = new Buffers(device, maxDeviceBytes);
-    this.pipelines = new Pipelines(this);
-    this.plans = new Plans(this);
-    this.calls = new Calls(device, this.buffers);
-    this.copies = new OutputCopies(this.guard);
-    this.pacer = new Pacer(this.guard, this.software, maxRunSeconds);
-  }
+/** What a session has on a device, from its opening to `dispose()`. @typedef {ReturnType<typeof attachmentOf>} Attachment */
+
+/** @param {BundleFiles} files @param {GPUDevice} device @param {boolean} ownsDevice whether it ends with the session
+ *  @param {LoadOptions} options @param {(progress: Progress) => void} onProgress */
+export function attachmentOf(files, device, ownsDevice, options, onProgress) {
+  const { maxWeightBytes = 2 ** 33, maxDeviceBytes = maxWeightBytes + 2 ** 33, maxRunSeconds = 300 } = options;
+  const software = options.software ?? isSoftware(device);
+  const guard = new DeviceGuard(device);
+  const shared = sharedOn(device);
+  const buffers = buffersOn(device, maxDeviceBytes);
+  const copies = copiesOn(guard);
+  /** @type {Foundation} */
+  const foundation = { files, onProgress, software, guard, shared, buffers };
+  const plans = plansOn(foundation);
 
   /** Free everything; what is shared with other sessions stays with them. */
-  dispose() {
-    if (this.guard.closed) return;
-    this.guard.closed = true;
-    this.buffers.destroy();
-    this.copies.destroy();
-    this.plans.clear();
-    this.shared.leave();
-    if (this.#ownsDevice) this.guard.device.destroy();
+  function dispose() {
+    if (guard.closed) return;
+    guard.closed = true;
+    buffers.destroy();
+    copies.destroy();
+    plans.clear();
+    shared.leave();
+    if (ownsDevice) device.destroy();
   }
+
+  const pacer = new Pacer(guard, software, maxRunSeconds);
+  return { ...foundation, copies, plans, pacer, calls: callsOn(device, buffers), dispose };
 }

@@ -3,114 +3,106 @@
 
 import { ensure } from "./errors.js";
 import { byteBounds, sizeBounds } from "./shape_relations.js";
-import { bufferSize } from "./sizes.js";
+import { bufferSize } from "./tensors.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
 export const tensorUsage = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
 
-/** Hold the buffers of a session by name: weights, inputs, outputs, arenas, symbols. Plans share them. */
-export class Buffers {
-  #device;
-  #most;
-  #total = 0;
-  /** @type {Map<string, GPUBuffer>} */
-  #buffers = new Map();
-  /** What gives back the buffers that other sessions share. @type {Map<string, () => void>} */
-  #releases = new Map();
-  /** Memory waits for the first plans. @type {Promise<unknown> | undefined} */
-  ready;
-  /** Called when a buffer takes the place of a smaller one. */
-  onReplace = () => {};
+/** The buffers of a session. @typedef {ReturnType<typeof buffersOn>} Buffers */
 
-  /** @param {GPUDevice} device @param {number} most bytes in all */
-  constructor(device, most) {
-    this.#device = device;
-    this.#most = most;
-  }
+/** Hold the buffers of a session by name: weights, inputs, outputs, arenas, symbols. Plans share them.
+ *  @param {GPUDevice} device @param {number} most bytes in all */
+export function buffersOn(device, most) {
+  let held = 0;
+  /** @type {Map<string, GPUBuffer>} */
+  const buffers = new Map();
+  /** What gives back the buffers that other sessions share. @type {Map<string, () => void>} */
+  const releases = new Map();
+  /** What may be set: memory waits for the first plans, and a buffer that takes the place of a smaller one is told.
+   *  @type {{ ready?: Promise<unknown>, onReplace(): void }} */
+  const hooks = { onReplace() {} };
 
   /** Return the buffer of a name, or undefined. @param {string} name */
-  get(name) {
-    return this.#buffers.get(name);
-  }
+  const get = (name) => buffers.get(name);
 
   /** Make a buffer for `bytes` of content. @param {string} name @param {number} bytes @param {number} [usage]
    *  @throws {ShaderloomError} "device" for more than its limit, which may be more than WebGPU can be asked for */
-  create(name, bytes, usage = tensorUsage()) {
+  function create(name, bytes, usage = tensorUsage()) {
     const size = bufferSize(bytes);
-    this.#total = this.#with(name, size, this.#total);
-    const buffer = this.#device.createBuffer({ size, usage, label: name.slice(0, 40) });
-    this.#buffers.set(name, buffer);
+    held = counted(name, size, held);
+    const buffer = device.createBuffer({ size, usage, label: name.slice(0, 40) });
+    buffers.set(name, buffer);
     return buffer;
   }
 
   /** Use a buffer under a name until `release` gives it back. @param {string} name
    *  @param {{ buffer: GPUBuffer, release: () => void }} shared @throws {ShaderloomError} "device" for more than it may have */
-  share(name, { buffer, release }) {
-    if (this.#buffers.get(name) !== buffer) {
-      this.free(name);
-      this.#total = this.#with(name, buffer.size, this.#total);
+  function share(name, { buffer, release }) {
+    if (buffers.get(name) !== buffer) {
+      free(name);
+      held = counted(name, buffer.size, held);
     }
-    this.#buffers.set(name, buffer);
-    this.#releases.set(name, release);
+    buffers.set(name, buffer);
+    releases.set(name, release);
   }
 
   /** @param {string} name */
-  isShared(name) {
-    return this.#releases.has(name);
-  }
+  const isShared = (name) => releases.has(name);
 
   /** Refuse a plan that takes more memory than there may be, whatever the sizes of a run.
    *  @param {Plan} plan @param {number} weights their bytes @throws {ShaderloomError} "device" */
-  requireRoom({ arenas, inputs, outputs, symbols }, weights) {
+  function requireRoom({ arenas, inputs, outputs, symbols }, weights) {
     const ranges = new Map(symbols.map(({ name, low, high }) => [name, /** @type {Bounds} */ ([low, high])]));
-    for (const port of [...inputs, ...outputs]) this.#with(port.name, byteBounds(port, ranges)[0], 0);
+    for (const port of [...inputs, ...outputs]) counted(port.name, byteBounds(port, ranges)[0], 0);
     let total = weights;
-    for (const [index, size] of arenas.entries()) total = this.#with(`arena:${index}`, sizeBounds(size, ranges)[0], total);
+    for (const [index, size] of arenas.entries()) total = counted(`arena:${index}`, sizeBounds(size, ranges)[0], total);
   }
 
   /** Return the bytes of a buffer and of those beside it. @param {string} name @param {number} size
    *  @param {number} beside @throws {ShaderloomError} "device" for more than there may be */
-  #with(name, size, beside) {
-    const { maxBufferSize } = this.#device.limits;
+  function counted(name, size, beside) {
+    const { maxBufferSize } = device.limits;
     ensure("device", size <= maxBufferSize, `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
-    const fits = beside + size <= this.#most;
-    ensure("device", fits, `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${this.#most}`);
+    const fits = beside + size <= most;
+    ensure("device", fits, `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${most}`);
     return beside + size;
   }
 
   /** Return the buffer of a name, at least `bytes` large: a smaller one is replaced.
    *  @param {string} name @param {number} bytes @param {number} [usage] */
-  allocate(name, bytes, usage) {
-    const present = this.#buffers.get(name);
+  function allocate(name, bytes, usage) {
+    const present = buffers.get(name);
     if (present && present.size >= bufferSize(bytes)) return present;
     if (present) {
-      this.free(name);
-      this.onReplace();
+      free(name);
+      hooks.onReplace();
     }
-    return this.create(name, bytes, usage);
+    return create(name, bytes, usage);
   }
 
   /** Return the buffer of a name once numbers are in it, each an int32, which kernels read as uniform.
    *  @param {string} name @param {Int32Array | number[]} numbers */
-  writeUniform(name, numbers) {
+  function writeUniform(name, numbers) {
     const { UNIFORM, COPY_DST } = GPUBufferUsage;
-    const buffer = this.allocate(name, 4 * numbers.length, UNIFORM | COPY_DST);
-    writeArray(this.#device, buffer, Int32Array.from(numbers));
+    const buffer = allocate(name, 4 * numbers.length, UNIFORM | COPY_DST);
+    writeArray(device, buffer, Int32Array.from(numbers));
     return buffer;
   }
 
   /** Destroy a buffer; submitted work completes. @param {string} name */
-  free(name) {
-    const buffer = this.#buffers.get(name);
-    this.#total -= buffer?.size ?? 0;
+  function free(name) {
+    const buffer = buffers.get(name);
+    held -= buffer?.size ?? 0;
     buffer?.destroy();
-    this.#buffers.delete(name);
+    buffers.delete(name);
   }
 
-  destroy() {
-    for (const [name, buffer] of this.#buffers) (this.#releases.get(name) ?? (() => buffer.destroy()))();
-    this.#buffers.clear();
+  function destroy() {
+    for (const [name, buffer] of buffers) (releases.get(name) ?? (() => buffer.destroy()))();
+    buffers.clear();
   }
+
+  return { hooks, get, create, share, isShared, requireRoom, allocate, writeUniform, free, destroy };
 }
 
 /** Write an array to the start of a buffer, filled up to whole words with zeros.

@@ -6,40 +6,35 @@ import { messageOf, ShaderloomError } from "./errors.js";
 import { CHUNK } from "./manifest_relations.js";
 import { sha256 } from "./sources.js";
 
+/** The stored chunks of bundles. @typedef {ReturnType<typeof chunksIn>} ChunkCache */
+
+/** Open the cache named "shaderloom". @throws {ShaderloomError} "storage" where the browser has none */
+export async function openCache() {
+  try {
+    return chunksIn(await globalThis.caches.open("shaderloom"));
+  } catch (error) {
+    const reason = globalThis.caches ? messageOf(error) : "there is no Cache Storage";
+    throw new ShaderloomError("storage", `this page cannot store files: ${reason}; load without cache`, { cause: error });
+  }
+}
+
 /** The cache of a page's origin, of which every entry is a chunk of a file under its hash: bundles share what is equal in
- *  them, and a load that was interrupted goes on with what is missing. */
-export class ChunkCache {
-  #cache;
-
-  /** @param {Cache} cache */
-  constructor(cache) {
-    this.#cache = cache;
-  }
-
-  /** Open the cache named "shaderloom". @throws {ShaderloomError} "storage" where the browser has none */
-  static async open() {
-    try {
-      return new ChunkCache(await globalThis.caches.open("shaderloom"));
-    } catch (error) {
-      const reason = globalThis.caches ? messageOf(error) : "there is no Cache Storage";
-      throw new ShaderloomError("storage", `this page cannot store files: ${reason}; load without cache`, { cause: error });
-    }
-  }
-
+ *  them, and a load that was interrupted goes on with what is missing. @param {Cache} cache */
+function chunksIn(cache) {
   /** Return the chunk with a hash, or undefined; one that was changed is removed. @param {string} hash */
-  async get(hash) {
-    const response = await this.#cache.match(addressOf(hash));
+  async function get(hash) {
+    const response = await cache.match(addressOf(hash));
     if (!response) return undefined;
     const content = new Uint8Array(await response.arrayBuffer());
     if ((await sha256(content)) === hash) return content;
-    await this.#cache.delete(addressOf(hash));
+    await cache.delete(addressOf(hash));
     return undefined;
   }
 
   /** Check that there is room for the weights that are not stored, as far as the browser says: before the first is fetched.
    *  @param {Manifest} manifest @throws {ShaderloomError} "storage" where there is not */
-  async requireRoom({ files, weights }) {
-    const stored = new Set((await this.#cache.keys()).map(({ url }) => url));
+  async function requireRoom({ files, weights }) {
+    const stored = new Set((await cache.keys()).map(({ url }) => url));
     const names = new Set(Object.values(weights).flatMap(({ parts }) => parts.map(({ file }) => file)));
     let bytes = 0;
     for (const { size, sha256 } of [...names].map((name) => files[name])) {
@@ -54,13 +49,15 @@ export class ChunkCache {
   }
 
   /** @param {string} hash @param {Uint8Array<ArrayBuffer>} content @throws {ShaderloomError} "storage" for a full storage */
-  async put(hash, content) {
+  async function put(hash, content) {
     try {
-      await this.#cache.put(addressOf(hash), new Response(content));
+      await cache.put(addressOf(hash), new Response(content));
     } catch (error) {
       throw fullError(content.length, (await estimate()).usage, messageOf(error), error);
     }
   }
+
+  return { get, requireRoom, put };
 }
 
 /** Return what the browser says of its storage, which may be nothing. @returns {Promise<StorageEstimate>} */

@@ -1,16 +1,15 @@
 /** @import { Call, Plan, PlanPort } from "../shaderloom.js" */
 /** @import { Buffers } from "./buffers.js" */
-/** @import { Value } from "./feeds.js" */
-/** @import { CompiledKernel } from "./pipelines.js" */
-/** @import { LoadedPlan } from "./plans.js" */
+/** @import { Value } from "./tensors.js" */
+/** @import { CompiledKernel, LoadedPlan } from "./plans.js" */
 /** @import { Symbols } from "./signature.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
-import { isBuffer, portBytes } from "./feeds.js";
 import {
-  bufferSize, elementCount, evaluate, ITERATION_STRIDE, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS,
-} from "./sizes.js";
+  bufferSize, elementCount, evaluate, isBuffer, ITERATION_STRIDE, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS,
+  portBytes,
+} from "./tensors.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], work: number, group?: GPUBindGroup }} SizedCall
@@ -22,24 +21,18 @@ import {
 /** Combinations of sizes whose calls are cached, for each plan. */
 const CACHED_SIZES = 8;
 
-/** Prepare the calls of a run: sizes, buffers, bind groups. */
-export class Calls {
-  #device;
-  #buffers;
-  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCommand[]>>} */
-  #cache = new Map();
-  /** Bind groups that serve all values of symbols. @type {WeakMap<Call, GPUBindGroup>} */
-  #shared = new WeakMap();
+/** What prepares the calls of a session. @typedef {ReturnType<typeof callsOn>} Calls */
 
-  /** @param {GPUDevice} device @param {Buffers} buffers */
-  constructor(device, buffers) {
-    this.#device = device;
-    this.#buffers = buffers;
-    buffers.onReplace = () => {
-      this.#cache.clear();
-      this.#shared = new WeakMap();
-    };
-  }
+/** Prepare the calls of runs: sizes, buffers, bind groups. @param {GPUDevice} device @param {Buffers} buffers */
+export function callsOn(device, buffers) {
+  /** By plan and by values of symbols. @type {Map<Plan, Map<string, SizedCommand[]>>} */
+  const cache = new Map();
+  /** Bind groups that serve all values of symbols. @type {WeakMap<Call, GPUBindGroup>} */
+  let shared = new WeakMap();
+  buffers.hooks.onReplace = () => {
+    cache.clear();
+    shared = new WeakMap();
+  };
 
   /**
    * Allocate the buffers of a run, write its feeds, encode the copies with which outputs begin, and return its dispatches,
@@ -52,15 +45,14 @@ export class Calls {
    * @throws {ShaderloomError} "bundle" for a call that does not fit the plan, "device" for more than the device allows,
    *   "input" for a fed buffer that cannot be copied, or is written beside
    */
-  bind(encoder, { plan, kernels }, symbols, values, written = new Map()) {
-    const buffers = this.#buffers;
+  function bind(encoder, { plan, kernels }, symbols, values, written = new Map()) {
     const held = bytesOf(plan, symbols);
     /** @type {Map<string, GPUBuffer>} */
     const callers = new Map();
     for (const { name } of plan.inputs) {
       const { data } = values[name];
       if (isBuffer(data)) callers.set(`input:${name}`, data);
-      else writeArray(this.#device, buffers.allocate(`input:${name}`, data.byteLength), data);
+      else writeArray(device, buffers.allocate(`input:${name}`, data.byteLength), data);
     }
     checkAliases(plan, held);
     requireDistinct(plan, callers, written);
@@ -83,12 +75,12 @@ export class Calls {
       const [source, target] = [lookup(`input:${input}`), lookup(`output:${output}`)];
       if (source && target) copyBuffer(encoder, source, target, held.get(`input:${input}`) ?? 0, `'${input}' is copied`);
     }
-    const commands = this.#sized(plan, kernels, symbols, sizes.join());
-    this.#writeIterations(Math.max(0, ...commands.map(({ count }) => count ?? 0)));
+    const commands = sized(plan, kernels, symbols, sizes.join());
+    writeIterations(Math.max(0, ...commands.map(({ count }) => count ?? 0)));
     const dispatches = dispatchesOf(commands, (sized) => {
       const isOwn = !sized.call.ranges.some(({ buffer }) => callers.has(buffer));
       if (isOwn && sized.group) return sized;
-      const group = this.#group(sized, symbols, lookup, held, isOwn);
+      const group = groupOf(sized, symbols, lookup, held, isOwn);
       if (isOwn) sized.group = group;
       return { ...sized, group };
     });
@@ -96,22 +88,22 @@ export class Calls {
   }
 
   /** Make the buffer with the number of each iteration. @param {number} count */
-  #writeIterations(count) {
-    if (count * ITERATION_STRIDE <= (this.#buffers.get("iteration")?.size ?? 0)) return;
+  function writeIterations(count) {
+    if (count * ITERATION_STRIDE <= (buffers.get("iteration")?.size ?? 0)) return;
     const numbers = new Int32Array((count * ITERATION_STRIDE) / 4);
     for (let number = 0; number < count; number++) numbers[(number * ITERATION_STRIDE) / 4] = number;
-    this.#buffers.writeUniform("iteration", numbers);
+    buffers.writeUniform("iteration", numbers);
   }
 
   /** Return the calls of a plan that have work, by command, cached by the values of symbols.
    *  @param {Plan} plan @param {LoadedPlan["kernels"]} kernels @param {Symbols} symbols @param {string} key */
-  #sized(plan, kernels, symbols, key) {
+  function sized(plan, kernels, symbols, key) {
     /** @type {Map<string, SizedCommand[]>} */
-    const cache = this.#cache.get(plan) ?? new Map();
-    this.#cache.set(plan, cache);
-    const cached = cache.get(key);
+    const bySizes = cache.get(plan) ?? new Map();
+    cache.set(plan, bySizes);
+    const cached = bySizes.get(key);
     if (cached) return cached;
-    const most = this.#device.limits.maxComputeWorkgroupsPerDimension;
+    const most = device.limits.maxComputeWorkgroupsPerDimension;
     let dispatches = 0;
     const commands = plan.commands.map((command) => {
       const count = command.kind === "repeat" ? evaluate(command.count, symbols) : undefined;
@@ -130,9 +122,9 @@ export class Calls {
       return { calls, count };
     });
     ensure("bundle", dispatches <= MOST_WORK, `a run has over ${MOST_WORK} dispatches`);
-    cache.set(key, commands);
-    const [oldest] = cache.keys();
-    if (cache.size > CACHED_SIZES) cache.delete(oldest);
+    bySizes.set(key, commands);
+    const [oldest] = bySizes.keys();
+    if (bySizes.size > CACHED_SIZES) bySizes.delete(oldest);
     return commands;
   }
 
@@ -140,7 +132,7 @@ export class Calls {
    *  start of a buffer of the session's, which holds one tensor alone, gets the whole buffer where all are the session's.
    *  @param {SizedCall} sized @param {Symbols} symbols @param {Lookup} lookup @param {Map<string, number>} held
    *  @param {boolean} isOwn whether all buffers are the session's */
-  #group({ call, compiled }, symbols, lookup, held, isOwn) {
+  function groupOf({ call, compiled }, symbols, lookup, held, isOwn) {
     let isShared = isOwn;
     const entries = call.ranges.map((range, binding) => {
       const buffer = lookup(range.buffer);
@@ -152,15 +144,17 @@ export class Calls {
       }
       const isOpen = typeof range.offset !== "number" || typeof range.size !== "number";
       const isWhole = isOwn && isOpen && range.offset === 0 &&
-        buffer.size <= this.#device.limits.maxStorageBufferBindingSize;
+        buffer.size <= device.limits.maxStorageBufferBindingSize;
       isShared &&= isWhole || !isOpen;
       return { binding, resource: isWhole ? { buffer } : { buffer, offset, size } };
     });
-    const shared = isShared ? this.#shared.get(call) : undefined;
-    const group = shared ?? this.#device.createBindGroup({ layout: compiled.layout, entries });
-    if (isShared) this.#shared.set(call, group);
+    const present = isShared ? shared.get(call) : undefined;
+    const group = present ?? device.createBindGroup({ layout: compiled.layout, entries });
+    if (isShared) shared.set(call, group);
     return group;
   }
+
+  return { bind };
 }
 
 /** Return the bytes of what a plan's buffers hold: what lies behind that in buffers of the caller's is not the plan's.
@@ -215,11 +209,4 @@ function* dispatchesOf(commands, bound) {
 function workOf({ flops, bytes }, { kernel }, grid, symbols) {
   const invocations = elementCount(grid) * elementCount(kernel.workgroup);
   return Math.max(evaluate(flops, symbols), 0) + 8 * Math.max(evaluate(bytes, symbols), 0) + 16 * invocations;
-}
-
-/** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
-export function encodeCall(pass, { compiled, group, grid: [x, y, z], offset }) {
-  pass.setPipeline(compiled.pipeline);
-  pass.setBindGroup(0, group, offset === undefined ? [] : [offset]);
-  pass.dispatchWorkgroups(x, y, z);
 }

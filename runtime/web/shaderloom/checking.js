@@ -11,7 +11,7 @@ import { readJson, Refusal } from "./structure.js";
  * The bytes of a manifest that is to be checked, or was, and of a plan that is.
  *
  * @typedef {{ manifest: Bytes, plan?: { content: Bytes, key: string } }} Question
- * @typedef {{ refusal?: { rule: string, reason: string, path: (string | number)[] }, fault?: string }} Answer
+ * @typedef {{ refusal?: [rule: string, reason: string, path: (string | number)[]], fault?: string }} Answer
  */
 
 /** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content @param {string} [file]
@@ -59,8 +59,7 @@ async function isCheckedElsewhere(content, question) {
   if (content.length <= MOST_HERE || typeof Worker === "undefined") return false;
   /** @type {Worker | undefined} */
   let worker;
-  /** @type {Answer} */
-  const answer = await new Promise((resolve) => {
+  const { refusal, fault } = await /** @type {Promise<Answer>} */ (new Promise((resolve) => {
     try {
       worker = new Worker(new URL("./checking_worker.js", import.meta.url), { type: "module" });
       worker.onmessage = ({ data }) => resolve(data);
@@ -69,9 +68,8 @@ async function isCheckedElsewhere(content, question) {
     } catch (error) {
       resolve({ fault: String(error) });
     }
-  });
+  }));
   worker?.terminate();
-  const { refusal, fault } = answer;
-  if (refusal) throw new Refusal(refusal.rule, refusal.reason, refusal.path);
+  if (refusal) throw new Refusal(...refusal);
   return fault === undefined;
 }

@@ -14,7 +14,7 @@ globalThis.onmessage = ({ data: { manifest, plan } }) => {
     else checkManifest(read, needed);
     postMessage({});
   } catch (error) {
-    if (error instanceof Refusal) postMessage({ refusal: { rule: error.rule, reason: error.message, path: error.path } });
+    if (error instanceof Refusal) postMessage({ refusal: [error.rule, error.message, error.path] });
     else postMessage({ fault: String(error) });
   }
 };

@@ -4,9 +4,8 @@
 /** @import { Sampling } from "./sampling.js" */
 
 import { tensorUsage } from "./buffers.js";
-import { typedArray } from "./dtypes.js";
 import { choose } from "./sampling.js";
-import { bufferSize } from "./sizes.js";
+import { bufferSize, typedArray } from "./tensors.js";
 
 export class DeviceChoice {
   #session;

@@ -10,12 +10,12 @@ const COMMENT = /\/\/[^\n\v\f\r\x85\u2028\u2029]*|\/\*/g, BLOCK = /\/\*|\*\//g;
 const TOKEN = /[A-Za-z_]\w*|\d[\w.]*|[(){}[\]<>,;:=@.]/g;
 const COUNT = /^(?:0|[1-9]\d{0,8}|0[xX][\da-fA-F]{1,7})[iu]?$/;
 const VECTOR = /^(?:vec([234])[fiuh]?|mat([234])x([234])[fh]?)$/;
-const ELSEWHERE = ["storage", "uniform", "workgroup"];
+const ELSEWHERE = ["storage", "uniform", "workgroup"], DECLARATIONS = ["let", "const", "var", "override", "alias"];
 
 /** @typedef {Map<string, number>} Sizes */
-/** An open bracket: scalars of finished operands, of the current one, of the whole where a declaration says them;
+/** An open bracket, with the one around it: scalars of finished operands, of the current one, of the whole where a declaration says them;
  *  whether the whole is written out here; the name that the statement declares, and scalars of its type.
- *  @typedef {{ done: number, current: number, value?: number, expands: boolean, declares: string, declared: number }} Frame */
+ *  @typedef {{ outer?: Frame, done: number, current: number, value?: number, expands: boolean, declares: string, declared: number }} Frame */
 
 /** @param {string} code @param {string} kernel its name in messages
  *  @throws {ShaderloomError} "bundle" for a shader that nests too deeply or expands too far */
@@ -38,13 +38,7 @@ function excessOf(text) {
     if (statement.split("<").length > MAX_NESTING + 1) return `has an expression of more than ${MAX_NESTING} '<'`;
   }
   if (/[^\0-\x7f]/.test(text)) return "has letters beyond ASCII outside of comments";
-  const names = new Names();
-  const tokens = text.match(TOKEN) ?? [];
-  for (let pass = 0; pass < PASSES; pass++) {
-    const excess = passOver(tokens, names);
-    if (excess || names.isSettled) return excess;
-  }
-  return "declares names in the reverse order of their use";
+  return excessOfTokens(text.match(TOKEN) ?? []);
 }
 
 /** Return a text with a space for each comment; those in slashes with stars nest. @param {string} code */
@@ -65,47 +59,42 @@ function withoutComments(code) {
   }
 }
 
-/** What is known of names: passes over the tokens settle it. */
-class Names {
+/** Return by what tokens are beyond the bounds, or "": passes over them settle what is known of names.
+ *  @param {string[]} tokens */
+function excessOfTokens(tokens) {
   /** @type {Sizes} */
-  types = new Map();
+  const types = new Map();
   /** @type {Sizes} */
-  members = new Map();
+  const members = new Map();
   /** @type {Sizes} */
-  values = new Map();
+  const values = new Map();
   /** @type {Sizes} */
-  counts = new Map();
+  const counts = new Map();
   /** Tokens of functions with those that they call. @type {Sizes} */
-  inlined = new Map();
+  const inlined = new Map();
   /** Values that are no variables: to index one, it is copied to memory. @type {Set<string>} */
-  immutable = new Set();
+  const immutable = new Set();
   /** Types, functions and counts that were used. @type {Set<string>} */
-  guessed = new Set();
+  const guessed = new Set();
   /** Whether every name had its size before it was used. */
-  isSettled = true;
+  let isSettled = true;
+  /** The innermost open bracket. @type {Frame} */
+  let frame;
+  let [at, scalars, length, inside, excess] = [0, 0, 0, "", ""];
 
   /** @param {Sizes} kind @param {string} name @param {number} size */
-  define(kind, name, size) {
+  function define(kind, name, size) {
     const bounded = Math.min(size, LARGEST);
-    if (bounded <= (kind.get(name) ?? (kind === this.values ? VECTOR_SIZE : 0))) return;
+    if (bounded <= (kind.get(name) ?? (kind === values ? VECTOR_SIZE : 0))) return;
     kind.set(name, bounded);
-    if (kind === this.values || this.guessed.has(name)) this.isSettled = false;
+    if (kind === values || guessed.has(name)) isSettled = false;
   }
 
   /** @param {string} name of a value */
-  fix(name) {
-    if (!this.immutable.has(name) && this.values.has(name)) this.isSettled = false;
-    this.immutable.add(name);
+  function fix(name) {
+    if (!immutable.has(name) && values.has(name)) isSettled = false;
+    immutable.add(name);
   }
-}
-
-/** Take all tokens, settle names, and return by what the text is beyond the bounds, or "".
- *  @param {string[]} tokens @param {Names} names */
-function passOver(tokens, names) {
-  const { types, members, values, counts, inlined, immutable, guessed } = names;
-  /** @type {Frame[]} */
-  const frames = [];
-  let [at, scalars, length, inside, excess] = [0, 0, 0, "", ""];
 
   const next = () => tokens[at++] ?? "";
 
@@ -118,11 +107,10 @@ function passOver(tokens, names) {
     return true;
   };
 
-  const frame = () => frames[frames.length - 1];
-
   /** @param {boolean} [expands] @param {number} [value] */
-  const open = (expands = false, value = undefined) =>
-    frames.push({ done: 0, current: 0, value, expands, declares: "", declared: 0 });
+  function open(expands = false, value = undefined) {
+    frame = { outer: frame, done: 0, current: 0, value, expands, declares: "", declared: 0 };
+  }
 
   /** @param {string} reason */
   function exceed(reason) {
@@ -138,29 +126,29 @@ function passOver(tokens, names) {
 
   /** A literal counts one. */
   function endOperand() {
-    frame().done += Math.max(frame().current, 1);
-    frame().current = 0;
+    frame.done += Math.max(frame.current, 1);
+    frame.current = 0;
   }
 
   function endStatement() {
     endOperand();
-    const { declares, declared, done } = frame();
+    const { declares, declared, done } = frame;
     if (!declares) return;
-    names.define(values, declares, declared || done);
-    Object.assign(frame(), { declares: "", done: 0 });
+    define(values, declares, declared || done);
+    Object.assign(frame, { declares: "", done: 0 });
   }
 
   /** @param {string} bracket */
   function close(bracket) {
     endStatement();
-    if (frames.length === 1) return; // a bracket too many, which the parser refuses
-    const { value, done, expands } = frame();
-    frames.pop();
+    if (!frame.outer) return; // a bracket too many, which the parser refuses
+    const { value, done, expands } = frame;
+    frame = frame.outer;
     if (bracket === ")") {
-      frame().current = value ?? done;
-      if (expands) expand(frame().current);
-    } else if (bracket === "}" && frames.length === 1 && inside) {
-      names.define(inlined, inside, length);
+      frame.current = value ?? done;
+      if (expands) expand(frame.current);
+    } else if (bracket === "}" && !frame.outer && inside) {
+      define(inlined, inside, length);
       inside = "";
     }
   }
@@ -169,8 +157,8 @@ function passOver(tokens, names) {
   function member() {
     const name = next();
     guessed.add(name);
-    frame().current = members.get(name) ?? VECTOR_SIZE;
-    if (!/^[.[]/.test(peek())) expand(frame().current);
+    frame.current = members.get(name) ?? VECTOR_SIZE;
+    if (!/^[.[]/.test(peek())) expand(frame.current);
   }
 
   /** Take a constructor, a call, or the use of a value. @param {string} name */
@@ -189,7 +177,7 @@ function passOver(tokens, names) {
       if (length > MAX_INLINED) exceed(`calls functions of more than ${MAX_INLINED} tokens in all`);
       return;
     }
-    frame().current = size;
+    frame.current = size;
     if (following !== "." && (following !== "[" || immutable.has(name))) expand(size);
   }
 
@@ -201,11 +189,11 @@ function passOver(tokens, names) {
       if (token === "@") attribute();
       else if (token === ":") {
         const [field, held] = [peek(-2), type()];
-        names.define(members, field, held);
+        define(members, field, held);
         size += held;
       }
     }
-    names.define(types, name, size);
+    define(types, name, size);
   }
 
   /** Take a declaration up to its initial value, or a whole alias. @param {string} keyword */
@@ -215,16 +203,16 @@ function passOver(tokens, names) {
     const name = next();
     if (keyword === "alias") {
       at++;
-      return names.define(types, name, type());
+      return define(types, name, type());
     }
-    if (keyword !== "var") names.fix(name);
+    if (keyword !== "var") fix(name);
     const declared = takes(":") ? type() : 0;
     const isElsewhere = ELSEWHERE.includes(space);
-    Object.assign(frame(), { declares: isElsewhere ? "" : name, declared, done: 0, current: 0 });
-    if (isElsewhere) names.define(values, name, 1);
+    Object.assign(frame, { declares: isElsewhere ? "" : name, declared, done: 0, current: 0 });
+    if (isElsewhere) define(values, name, 1);
     else if (keyword === "var") expand(declared);
     const count = peek(1);
-    if (keyword === "const" && peek(2) === ";" && COUNT.test(count)) names.define(counts, name, numberOf(count));
+    if (keyword === "const" && peek(2) === ";" && COUNT.test(count)) define(counts, name, numberOf(count));
   }
 
   /** Take parameters and result of a function, up to its body. */
@@ -235,10 +223,10 @@ function passOver(tokens, names) {
     while (peek() && peek() !== "{") {
       const token = next();
       if (token === "@") attribute();
-      else if (token === ":") names.define(values, peek(-2), type());
+      else if (token === ":") define(values, peek(-2), type());
       else if (token === ">") {
         while (takes("@")) attribute();
-        names.define(values, inside, type());
+        define(values, inside, type());
       }
     }
   }
@@ -292,30 +280,30 @@ function passOver(tokens, names) {
 
   /** @param {string} token */
   function take(token) {
-    switch (token) {
-      case "(": case "[": case "{": return open();
-      case ")": case "]": case "}": return close(token);
-      case "let": case "const": case "var": case "override": case "alias": return declaration(token);
-      case "<": case ">": case ":": return;
-      case ",": return endOperand();
-      case ";": return endStatement();
-      case "=": frame().current = 0; return;
-      case "@": return attribute();
-      case ".": return member();
-      case "struct": return struct();
-      case "fn": return signature();
-    }
-    if (token > ":") use(token);
+    if ("([{".includes(token)) open();
+    else if (")]}".includes(token)) close(token);
+    else if (DECLARATIONS.includes(token)) declaration(token);
+    else if (token === ",") endOperand();
+    else if (token === ";") endStatement();
+    else if (token === "=") frame.current = 0;
+    else if (token === "@") attribute();
+    else if (token === ".") member();
+    else if (token === "struct") struct();
+    else if (token === "fn") signature();
+    else if (token > "@") use(token); // a name: numbers and other signs are below
   }
 
-  guessed.clear();
-  names.isSettled = true;
-  open();
-  for (let token = next(); token && !excess; token = next()) {
-    length++;
-    take(token);
+  for (let pass = 0; pass < PASSES; pass++) {
+    guessed.clear();
+    [at, scalars, length, inside, isSettled] = [0, 0, 0, "", true];
+    frame = { outer: undefined, done: 0, current: 0, expands: false, declares: "", declared: 0 };
+    for (let token = next(); token && !excess; token = next()) {
+      length++;
+      take(token);
+    }
+    if (excess || isSettled) return excess;
   }
-  return excess;
+  return "declares names in the reverse order of their use";
 }
 
 /** @param {string} count */

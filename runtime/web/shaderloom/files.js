@@ -4,7 +4,7 @@
 
 import { readManifest } from "./checking.js";
 import { ensure, failing } from "./errors.js";
-import { CHUNK } from "./manifest_relations.js";
+import { CHUNK, checkFurther } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
 import { folderAt, rangeReader, readAtMost, requireUndamaged, sha256 } from "./sources.js";
 import { own } from "./structure.js";
@@ -12,41 +12,32 @@ import { own } from "./structure.js";
 /** A manifest with its bytes, and what runs its programs.
  *  @typedef {Awaited<ReturnType<typeof readManifest>> & { content: Uint8Array<ArrayBuffer> }} ReadManifest */
 
-/** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's. */
-export class BundleFiles {
-  #source;
-  #cache;
-  /** Ends the requests while the bundle is loaded. @type {AbortSignal | undefined} */
-  signal;
+/** The files of a bundle. @typedef {ReturnType<typeof filesIn>} BundleFiles */
 
-  /** @param {Source} source @param {ReadManifest} read @param {ChunkCache} [cache] */
-  constructor(source, { manifest, content, programs }, cache) {
-    this.#source = source;
-    this.#cache = cache;
-    this.manifest = manifest;
-    /** The bytes of the manifest. */
-    this.content = content;
-    this.programs = programs;
-  }
+/**
+ * Read and check the manifest of a bundle.
+ *
+ * @param {BundleSource} from @param {LoadOptions} options
+ * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle, "storage" where
+ *   the page may not store
+ */
+export async function openFiles(from, { signal, verifyKey, cache, model }) {
+  const isSecure = globalThis.crypto?.subtle;
+  ensure("device", isSecure, "this page is no secure context: serve it over https or from localhost");
+  const isAddress = typeof from === "string" || from instanceof URL;
+  const source = isAddress ? folderAt(from) : await (await import("./blobs.js")).filesOf(from);
+  const stored = cache ? await (await import("./cache.js")).openCache() : undefined;
+  let files = filesIn(source, await fetchManifest(source, signal, verifyKey), stored);
+  if (model !== undefined) files = filesIn(source, await fetchModel(files, model), stored);
+  await stored?.requireRoom(files.manifest);
+  return files;
+}
 
-  /**
-   * Read and check the manifest of a bundle.
-   *
-   * @param {BundleSource} from @param {LoadOptions} options
-   * @throws {ShaderloomError} "device" where the page may not hash, "bundle" for whatever is no bundle, "storage" where
-   *   the page may not store
-   */
-  static async open(from, { signal, verifyKey, cache, model }) {
-    const isSecure = globalThis.crypto?.subtle;
-    ensure("device", isSecure, "this page is no secure context: serve it over https or from localhost");
-    const isAddress = typeof from === "string" || from instanceof URL;
-    const source = isAddress ? folderAt(from) : await (await import("./blobs.js")).filesOf(from);
-    const stored = cache ? await (await import("./cache.js")).ChunkCache.open() : undefined;
-    let files = new BundleFiles(source, await fetchManifest(source, signal, verifyKey), stored);
-    if (model !== undefined) files = new BundleFiles(source, await (await import("./models.js")).fetchModel(files, model), stored);
-    await stored?.requireRoom(files.manifest);
-    return files;
-  }
+/** Read the files of a bundle; no byte is used before the hash of its chunk was compared with the manifest's.
+ *  @param {Source} source @param {ReadManifest} read @param {ChunkCache} [cache] */
+function filesIn(source, { manifest, content, programs }, cache) {
+  /** What ends the requests while the bundle is loaded. @type {{ signal?: AbortSignal }} */
+  const loading = {};
 
   /**
    * Call `use` with each chunk of a file and the chunk's offset in it, in order.
@@ -55,20 +46,20 @@ export class BundleFiles {
    * @throws {ShaderloomError} "bundle" for a file that is missing, damaged, or of another size, "storage" where it should
    *   be stored and has no room
    */
-  async stream(name, use) {
-    const record = own(this.manifest.files, name);
+  async function stream(name, use) {
+    const record = own(manifest.files, name);
     ensure("bundle", record, `the bundle has no file '${name}'`);
     const { size, sha256: hashes } = record;
-    const reader = rangeReader(this.#source, name, this.signal);
+    const reader = rangeReader(source, name, loading.signal);
     try {
       for (const [index, hash] of hashes.entries()) {
         const offset = index * CHUNK;
-        let chunk = await this.#cache?.get(hash);
+        let chunk = await cache?.get(hash);
         if (!chunk) {
           chunk = await reader.read(offset, Math.min(CHUNK, size - offset));
           requireUndamaged(name, await sha256(chunk) === hash);
           if (index === hashes.length - 1) await reader.requireEnd(size);
-          await this.#cache?.put(hash, chunk);
+          await cache?.put(hash, chunk);
         }
         await use(chunk, offset);
       }
@@ -79,25 +70,27 @@ export class BundleFiles {
 
   /** Return the bytes of a file, `most` at most. @param {string} name @param {number} [most]
    *  @throws {ShaderloomError} as `stream` does, and "bundle" for a larger file */
-  async read(name, most = Infinity) {
-    ensure("bundle", !(this.manifest.files[name]?.size > most), `'${name}' has more than ${most} bytes`);
+  async function read(name, most = Infinity) {
+    ensure("bundle", !(manifest.files[name]?.size > most), `'${name}' has more than ${most} bytes`);
     /** @type {Uint8Array<ArrayBuffer>[]} */
     const chunks = []; // memory for what has come, not for what the manifest says
-    await this.stream(name, (chunk) => {
+    await stream(name, (chunk) => {
       chunks.push(chunk);
     });
     return new Uint8Array(await new Blob(chunks).arrayBuffer());
   }
 
   /** Return the text of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
-  async text(name) {
-    const content = await this.read(name);
+  async function text(name) {
+    const content = await read(name);
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(content);
     } catch (error) {
       return failing("bundle", `'${name}' is not a text`)(error);
     }
   }
+
+  return { manifest, /** The bytes of the manifest. */ content, programs, loading, stream, read, text };
 }
 
 /**
@@ -118,4 +111,12 @@ async function fetchManifest(source, signal, verifyKey) {
     await requireSignature(await read("manifest.signature", 129), digest, verifyKey);
   }
   return { ...await readManifest(content), content };
+}
+
+/** Return the manifest of a further model of a bundle, whose files must be the bundle's. @param {BundleFiles} bundle
+ *  @param {string} model @returns {Promise<ReadManifest>} @throws {ShaderloomError} "bundle" */
+async function fetchModel(bundle, model) {
+  const file = `models/${model}.json`;
+  const content = await bundle.read(file, SCHEMA.bytes.manifest);
+  return { ...await readManifest(content, file, (manifest) => checkFurther(manifest, bundle.manifest)), content };
 }

@@ -3,17 +3,15 @@
 /** @import { Settings } from "./generation_settings.js" */
 
 import { load } from "../shaderloom.js";
-import { abortable } from "./aborting.js";
 import { tensorUsage } from "./buffers.js";
 import { isSoftware } from "./device.js";
 import { DeviceChoice, tokenOf } from "./device_choice.js";
 import { EncodedText } from "./encoded_text.js";
-import { elementBytes } from "./dtypes.js";
-import { ShaderloomError } from "./errors.js";
+import { abortable, ShaderloomError } from "./errors.js";
 import { hasAsset, readSettings, readWordAssets } from "./generation_settings.js";
 import { KeyValueCache } from "./key_value_cache.js";
 import { Sampling } from "./sampling.js";
-import { bufferSize } from "./sizes.js";
+import { bufferSize, elementBytes } from "./tensors.js";
 import { StopTexts, TextStream } from "./words.js";
 
 /**

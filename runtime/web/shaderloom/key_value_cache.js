@@ -4,8 +4,7 @@
 /** @import { DataType, GpuTensor, Session, Tensor } from "../shaderloom.js" */
 
 import { tensorUsage } from "./buffers.js";
-import { elementBytes } from "./dtypes.js";
-import { bufferSize } from "./sizes.js";
+import { bufferSize, elementBytes } from "./tensors.js";
 
 export class KeyValueCache {
   #session;

@@ -1,7 +1,7 @@
 // The relations between the fields of a manifest: the checks of runtime/bundle/manifest_relations.py in the same order,
 // by the same rules.
 
-import { checkRange, checkShapes } from "./shape_relations.js";
+import { checkRange, checkShapes, isSame } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
 
 /** Bytes that share a hash. */
@@ -14,8 +14,8 @@ const OWN_FILES = ["manifest.json", "manifest.sha256"];
  *  @throws {import("./structure.js").Refusal} for the first relation that does not hold */
 export function checkManifest(manifest, programs) {
   each(manifest, "files", ({ size, sha256 }, name) => {
-    const isAllowed = name.length <= 200 && FILE_NAME.test(name) && !OWN_FILES.includes(name);
-    rule("file name", isAllowed, "is a file that no bundle may have");
+    rule("file name", name.length <= 200 && FILE_NAME.test(name) && !OWN_FILES.includes(name),
+      "is a file that no bundle may have");
     rule("hashes", sha256.length === Math.ceil(size / CHUNK), "has another number of hashes than chunks");
   });
   requireUnique([...manifest.inputs, ...manifest.overridable], "inputs");
@@ -51,13 +51,13 @@ function checkPlans(manifest) {
 /** Check that axes of rows are those of inputs of the plan, and of all outputs of the model.
  *  @param {any} manifest @param {any} record @param {any} rows */
 function checkRows({ outputs }, { shapes }, rows) {
-  /** @type {Map<string, number>} */
+  /** @type {Map<string, any>} */
   const ranks = new Map(outputs.map((/** @type {any} */ { name, dims }) => [name, dims ? dims.length : 32]));
   const reason = "is no axis of the plan";
-  each(rows, "inputs", (axis, name) => rule("rows", axis < (own(shapes, name)?.length ?? 0), reason));
-  each(rows, "outputs", (axis, name) => rule("rows", axis < (ranks.get(name) ?? 0), reason));
-  const isWhole = Object.keys(rows.inputs).length && Object.keys(rows.outputs).length === ranks.size;
-  rule("rows", isWhole, "has no axis of an input, or not of every output");
+  each(rows, "inputs", (axis, name) => rule("rows", axis < own(shapes, name)?.length, reason));
+  each(rows, "outputs", (axis, name) => rule("rows", axis < ranks.get(name), reason));
+  rule("rows", Object.keys(rows.inputs).length && Object.keys(rows.outputs).length === ranks.size,
+    "has no axis of an input, or not of every output");
 }
 
 /** @param {any} manifest @param {string} name @returns {{ size: number }} */
@@ -99,5 +99,14 @@ function checkWeights(manifest) {
       rule("overlap", offset >= end, "has bytes that belong to two weights");
       end = offset + length;
     }
+  });
+}
+
+/** Check that a manifest's files are the bundle's own. @param {any} manifest @param {any} bundle its manifest
+ *  @throws {import("./structure.js").Refusal} */
+export function checkFurther(manifest, bundle) {
+  each(manifest, "files", ({ size, sha256 }, name) => {
+    const listed = own(bundle.files, name);
+    rule("further file", listed?.size === size && isSame(listed.sha256, sha256), "is listed otherwise in 'manifest.json'");
   });
 }

@@ -1,21 +1,20 @@
-/** @import { DataType, Located, Plan, RunOptions, Tensor } from "../shaderloom.js" */
+/** @import { DataType, Located, Plan, RunOptions, Tensor, TypedArray } from "../shaderloom.js" */
 /** @import { Lookup } from "./calls.js" */
-/** @import { Value } from "./feeds.js" */
-/** @import { DeviceGuard } from "./guard.js" */
+/** @import { Value } from "./tensors.js" */
+/** @import { DeviceGuard } from "./device.js" */
 /** @import { Symbols } from "./signature.js" */
 
 import { copyBuffer, tensorUsage, writeArray } from "./buffers.js";
-import { elementBytes, typedArray } from "./dtypes.js";
 import { ensure } from "./errors.js";
-import { isBuffer } from "./feeds.js";
-import { bufferSize, elementCount, shapeOf } from "./sizes.js";
 import { own } from "./structure.js";
+import { bufferSize, isBuffer, shapeOf, tensorBytes, typedArray } from "./tensors.js";
 
 /** An output, and where it goes; one on the device has a buffer there.
  *  @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output
  *  @typedef {Output & { location: keyof Located, buffer?: GPUBuffer }} Placed */
 
-/** What an output is: bytes, or what is in a buffer. @typedef {GPUBuffer | Uint8Array} Content */
+/** What an output is: elements, or what is in a buffer.
+ *  @typedef {GPUBuffer | TypedArray & { slice(): TypedArray & { buffer: ArrayBuffer } }} Content */
 
 /** Where an output is: bytes, or the name of a buffer of the plan. @typedef {Uint8Array | string} Source */
 
@@ -40,7 +39,7 @@ export function selectPorts(ports, names) {
 /** Return an output of a shape. @param {string} name @param {DataType} dtype @param {readonly number[]} dims
  *  @returns {Output} */
 export const outputOf = (name, dtype, dims) =>
-  ({ name, dtype, dims: [...dims], bytes: elementCount(dims) * elementBytes(dtype) });
+  ({ name, dtype, dims: [...dims], bytes: tensorBytes({ dtype, dims }) });
 
 /** @param {Plan} plan @param {Symbols} symbols @param {readonly string[]} [names] @returns {Output[]} */
 export const selectOutputs = (plan, symbols, names) =>
@@ -123,32 +122,28 @@ export function contentOf(source, lookup) {
   return content;
 }
 
-/** Give the outputs of runs to the caller. */
-export class OutputCopies {
-  #guard;
-  /** @type {GPUBuffer[]} */
-  #staging = [];
+/** What gives outputs to the caller. @typedef {ReturnType<typeof copiesOn>} OutputCopies */
 
-  /** @param {DeviceGuard} guard */
-  constructor(guard) {
-    this.#guard = guard;
-  }
+/** Give the outputs of runs to the caller. @param {DeviceGuard} guard */
+export function copiesOn(guard) {
+  const { device } = guard;
+  /** @type {GPUBuffer[]} */
+  const idle = [];
 
   /** Encode the copies that outputs need: to a staging buffer for those that the host reads, and to their buffers for
    *  those of the device that no call wrote there. Return a function that gives them once the commands are submitted.
-   *  @param {GPUCommandEncoder} encoder @param {Placed[]} outputs @param {(name: string) => Content} contentOf
+   *  @param {GPUCommandEncoder} encoder @param {Placed[]} outputs @param {(name: string) => Content} contentAt
    *  @returns {() => Promise<Record<string, Tensor>>} @throws {ShaderloomError} "input" for a fed buffer that cannot be copied */
-  deliver(encoder, outputs, contentOf) {
-    const { device } = this.#guard;
+  function deliver(encoder, outputs, contentAt) {
     let total = 0;
     const copies = outputs.map((output) => {
-      const content = contentOf(output.name);
+      const content = contentAt(output.name);
       const isRead = !output.buffer && isBuffer(content);
       const offset = isRead ? total : 0;
       if (isRead) total += bufferSize(output.bytes);
       return { ...output, content, isRead, offset };
     });
-    const staging = total ? this.#takeStaging(total) : null;
+    const staging = total ? takeStaging(total) : null;
     for (const { name, content, buffer = staging, bytes, offset } of copies) {
       if (!buffer) continue;
       if (isBuffer(content)) copyBuffer(encoder, content, buffer, bytes, `the output '${name}' equals what is fed`, offset);
@@ -160,35 +155,38 @@ export class OutputCopies {
       const views = new Set(copies.flatMap(({ name, location, isRead }) => (location === "view" && isRead ? [name] : [])));
       /** @param {string} [name] */
       const release = (name = "") => {
-        if (staging && (views.delete(name) || !name) && !views.size) this.#returnStaging(staging);
+        if (staging && (views.delete(name) || !name) && !views.size) returnStaging(staging);
       };
       const tensors = copies.map(({ name, dtype, dims, bytes, content, offset, location, buffer }) => {
         if (buffer) return [name, { dtype, dims, buffer }];
         const elements = isBuffer(content) ? new Uint8Array(mapped, offset, bytes) : content;
         const data = views.has(name) ? typedArray(dtype, mapped, offset, bytes) : typedArray(dtype, elements.slice().buffer);
-        return [name, location === "view" ? { dtype, dims, data, release: () => release(name) } : { dtype, dims, data }];
+        const tensor = { dtype, dims, data };
+        return [name, location === "view" ? { ...tensor, release: () => release(name) } : tensor];
       });
       release();
       return Object.fromEntries(tensors);
     };
   }
 
-  destroy() {
-    for (const buffer of this.#staging) buffer.destroy();
+  function destroy() {
+    for (const buffer of idle) buffer.destroy();
   }
 
   /** @param {number} size */
-  #takeStaging(size) {
-    const index = this.#staging.findIndex((buffer) => buffer.size >= size);
-    if (index >= 0) return this.#staging.splice(index, 1)[0];
+  function takeStaging(size) {
+    const index = idle.findIndex((buffer) => buffer.size >= size);
+    if (index >= 0) return idle.splice(index, 1)[0];
     const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    return this.#guard.device.createBuffer({ size, usage, label: "staging" });
+    return device.createBuffer({ size, usage, label: "staging" });
   }
 
   /** @param {GPUBuffer} buffer */
-  #returnStaging(buffer) {
+  function returnStaging(buffer) {
     buffer.unmap();
-    if (this.#guard.closed || this.#staging.length >= CACHED_STAGING) buffer.destroy();
-    else this.#staging.push(buffer);
+    if (guard.closed || idle.length >= CACHED_STAGING) buffer.destroy();
+    else idle.push(buffer);
   }
+
+  return { deliver, destroy };
 }

@@ -1,11 +1,9 @@
 // The pace of runs: a device gets their work in parts, so that none holds it for long, and no run waits for ever.
 
 /** @import { Dispatch } from "./calls.js" */
-/** @import { DeviceGuard } from "./guard.js" */
+/** @import { DeviceGuard } from "./device.js" */
 
-import { abortable, deferred } from "./aborting.js";
-import { encodeCall } from "./calls.js";
-import { ShaderloomError } from "./errors.js";
+import { abortable, deferred, ShaderloomError } from "./errors.js";
 
 /**
  * What a submission has beside the commands that were encoded before: dispatches, the work of the rest, and what encodes
@@ -194,4 +192,11 @@ function turnOf(pacer, signal) {
   }
 
   return { submit, ended, /** Let the next run begin. */ end };
+}
+
+/** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */
+export function encodeCall(pass, { compiled, group, grid: [x, y, z], offset }) {
+  pass.setPipeline(compiled.pipeline);
+  pass.setBindGroup(0, group, offset === undefined ? [] : [offset]);
+  pass.dispatchWorkgroups(x, y, z);
 }

@@ -5,9 +5,9 @@
 
 import { requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { boundsOf, byName, byteBounds, checkRange, fedTypes, isSameType, sizeBounds } from "./shape_relations.js";
-import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./sizes.js";
+import { boundsOf, byName, byteBounds, checkRange, fedTypes, fits, isSameRange, isSameType, sizeBounds } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
+import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./tensors.js";
 
 /** The largest number of a problem, of 32 bits. */
 const LARGEST_NUMBER = 2 ** 31 - 1;
@@ -19,8 +19,8 @@ const LARGEST_NUMBER = 2 ** 31 - 1;
  *  @param {any} manifest @param {string} key @returns {PlanUse[]} */
 function planUses(manifest, key) {
   const { plans, outputs, dynamic } = manifest;
-  const records = plans.filter((/** @type {any} */ item) => item.key === key || item.software === key);
-  return records.map((/** @type {any} */ record) => ({
+  const isUsed = (/** @type {any} */ record) => record.key === key || record.software === key;
+  return plans.filter(isUsed).map((/** @type {any} */ record) => ({
     inputs: new Map(fedTypes(manifest, record)),
     outputs: new Map(outputs.map((/** @type {any} */ { name, dtype }) => [name, { dtype, shape: null }])),
     ranges: new Map(Object.entries(dynamic)),
@@ -36,7 +36,7 @@ export function checkPlan(plan, manifest, key, programs) {
   const symbols = new Map();
   /** The sizes of all buffers that the plan may name. @type {Map<string, Bounds>} */
   const buffers = new Map();
-  /** Where outputs are otherwise than in buffers of their own, "" for no buffer. @type {Map<string, string>} */
+  /** Where outputs are that have no buffers of their own: undefined for no buffer. @type {Map<string, string | undefined>} */
   const settled = new Map();
   /** Buffers that calls bind. @type {Set<string>} */
   const bound = new Set();
@@ -53,10 +53,8 @@ export function checkPlan(plan, manifest, key, programs) {
       checkRange(range);
       rule("range", Math.floor(high / step) <= LARGEST_NUMBER, "has sizes of more than 32 bits");
       rule("names", !symbols.has(name), "is a symbol twice");
-      for (const { ranges } of uses) {
-        const { low: least, high: most, step: apart } = ranges.get(name) ?? {};
-        rule("symbol range", least === low && most === high && apart === step, "has another range in the manifest");
-      }
+      rule("symbol range", uses.every(({ ranges }) => isSameRange(ranges.get(name), range)),
+        "has another range in the manifest");
       symbols.set(name, [low, high]);
     });
     const dims = new Set(plan.inputs.flatMap((/** @type {any} */ port) => port.shape));
@@ -83,22 +81,18 @@ export function checkPlan(plan, manifest, key, programs) {
   function addWeight({ key, bytes }) {
     const name = `weight:${key}`;
     rule("names", !buffers.has(name), "is a weight twice");
-    const stored = own(manifest.weights, key);
-    rule("weight", stored?.bytes === bytes, "is not a weight of the manifest, or has another size there");
+    rule("weight", own(manifest.weights, key)?.bytes === bytes, "is not a weight of the manifest, or has another size there");
     buffers.set(name, [bytes, bytes]);
   }
 
   /** Check that inputs and outputs are those of the manifest. @param {PlanUse} use */
   function checkSignature(use) {
     for (const field of /** @type {const} */ (["inputs", "outputs"])) {
-      const names = new Set(plan[field].map((/** @type {any} */ { name }) => name));
-      const isWhole = names.size === use[field].size && [...names].every((name) => use[field].has(name));
+      const [ports, wanted] = [plan[field], use[field]]; // names of ports are unique
+      const isWhole = ports.length === wanted.size && ports.every((/** @type {any} */ { name }) => wanted.has(name));
       rule("signature", isWhole, `has other ${field} than the manifest says`, field);
-      each(plan, field, (port) => {
-        const { dtype, shape } = /** @type {PortType} */ (use[field].get(port.name));
-        const fits = isSameType({ dtype: dtype ?? port.dtype, shape: shape ?? port.shape }, port);
-        rule("signature", fits, "has another type or shape than the manifest says");
-      });
+      each(plan, field, (port) => rule("signature", fits(/** @type {PortType} */ (wanted.get(port.name)), port),
+        "has another type or shape than the manifest says"));
     }
   }
 
@@ -114,10 +108,10 @@ export function checkPlan(plan, manifest, key, programs) {
   }
 
   /** Note where an output is. @param {string} output @param {string} [source] */
-  function settle(output, source = "") {
-    const isOpen = buffers.has(`output:${output}`) && !settled.has(output);
-    rule("output", isOpen, "is no output of the plan, or one twice");
-    settled.set(output, source);
+  function settle(output, source) {
+    const name = `output:${output}`;
+    rule("output", buffers.has(name) && !settled.has(name), "is no output of the plan, or one twice");
+    settled.set(name, source);
   }
 
   /** Check the outputs that begin as inputs; no call and no alias may read such an input. */
@@ -125,8 +119,7 @@ export function checkPlan(plan, manifest, key, programs) {
     const [fed, computed] = [plan.inputs, plan.outputs].map(byName);
     each(plan, "states", ({ output, input }) => {
       settle(output);
-      const isFree = buffers.delete(`input:${input}`);
-      rule("state", isFree, "begins as no input of the plan, or as one that another is");
+      rule("state", buffers.delete(`input:${input}`), "begins as no input of the plan, or as one that another is");
       rule("state", isSameType(computed.get(output), fed.get(input)), "has another type or shape than its input");
     });
   }
@@ -200,20 +193,19 @@ export function checkPlan(plan, manifest, key, programs) {
       settle(output, source);
       const held = /^(input|output|weight):/.test(source) && buffers.get(source);
       rule("buffer", held, `is an alias of '${source}', which the plan does not have`);
-      const bytes = within("size", bounds, alias.size);
-      const needed = /** @type {Bounds} */ (buffers.get(`output:${output}`));
-      rule("inside", needed[0] <= held[1] && bytes[0] <= held[1], "is larger than what it is an alias of");
+      const [bytes] = within("size", bounds, alias.size);
+      const [needed] = /** @type {Bounds} */ (buffers.get(`output:${output}`));
+      rule("inside", Math.max(needed, bytes) <= held[1], "is larger than what it is an alias of");
     });
-    const ended = new Set();
-    each(plan, "aliases", ({ output }) => {
-      const chain = new Set();
+    /** The alias from which a buffer was reached first, by its index. @type {Map<string, number>} */
+    const reached = new Map();
+    each(plan, "aliases", ({ output }, at) => {
+      /** @type {string | undefined} */
       let source = `output:${output}`;
-      while (source.startsWith("output:") && !ended.has(source)) {
-        rule("circle", !chain.has(source), "is an alias of itself");
-        chain.add(source);
-        source = settled.get(source.slice(7)) ?? "";
+      for (; source && (reached.get(source) ?? at) === at; source = settled.get(source)) {
+        rule("circle", !reached.has(source), "is an alias of itself");
+        reached.set(source, at);
       }
-      for (const link of chain) ended.add(link);
     });
     for (const field of ["constants", "aliases"]) {
       each(plan, field, ({ output }) =>
@@ -231,8 +223,7 @@ export function checkPlan(plan, manifest, key, programs) {
       each(facts, "tensors", (tensor) => each(tensor, "shape", checkNames));
       rule("facts", isOfAll(facts), reason, "calls");
       each(facts, "calls", ({ operands, also, in_place }) => {
-        const last = Math.max(...operands, ...also, in_place ?? 0);
-        rule("facts", last < facts.tensors.length, "names a tensor that is not there");
+        rule("facts", Math.max(...operands, ...also, in_place ?? 0) < facts.tensors.length, "names a tensor that is not there");
       });
     }, facts);
     rule("notes", isOfAll(notes), reason, "notes", "calls");
@@ -247,8 +238,8 @@ export function checkPlan(plan, manifest, key, programs) {
   each(plan, "weights", addWeight);
   if (symbols.size) addNumbers("symbols", plan.symbols);
   each(plan, "problems", (problem, index) => {
-    const fits = problem.every((/** @type {number} */ number) => Math.abs(number) <= LARGEST_NUMBER);
-    rule("problem", fits, "has a number of more than 32 bits");
+    rule("problem", problem.every((/** @type {number} */ number) => Math.abs(number) <= LARGEST_NUMBER),
+      "has a number of more than 32 bits");
     addNumbers(`problem:${index}`, problem);
   });
   checkKernels();
@@ -260,11 +251,10 @@ export function checkPlan(plan, manifest, key, programs) {
 
 /** @param {string} buffer @param {string} access */
 function checkAccess(buffer, access) {
-  const isWritten = access === "read_write";
-  rule("access", !isWritten || /^(output|arena):/.test(buffer), "writes to a buffer that is only read");
+  rule("access", access !== "read_write" || /^(output|arena):/.test(buffer), "writes to a buffer that is only read");
   const kind = /^(symbols$|problem:)/.test(buffer) ? "uniform" : buffer;
-  const fits = ["uniform", "iteration"].every((each) => (access === each) === (kind === each));
-  rule("access", fits, "binds another buffer than symbols or a problem as uniform");
+  rule("access", ["uniform", "iteration"].every((each) => (access === each) === (kind === each)),
+    "binds another buffer than symbols or a problem as uniform");
 }
 
 /** Return the number of bytes of base64 data. @param {string} data */

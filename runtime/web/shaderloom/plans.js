@@ -1,9 +1,10 @@
 /** @import { Kernel, Plan } from "../shaderloom.js" */
-/** @import { Attachment } from "./attachment.js" */
+/** @import { Foundation } from "./attachment.js" */
 /** @import { Source } from "./outputs.js" */
-/** @import { CompiledKernel } from "./pipelines.js" */
 
 import { readPlan } from "./checking.js";
+import { messageOf, ShaderloomError } from "./errors.js";
+import { requireBounded } from "./expansion.js";
 import { outputSources } from "./outputs.js";
 import { SCHEMA } from "./schema.js";
 import { totalBytes } from "./weights.js";
@@ -11,73 +12,75 @@ import { totalBytes } from "./weights.js";
 /** The keys of a plan for GPUs, and of the one for adapters that compute on the CPU.
  *  @typedef {{ key: string, software?: string }} PlanKeys */
 
+/** @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, kernel: Kernel }} CompiledKernel */
+
 /** A plan, compiled kernels by key, its own among them, and the sources of its outputs by name.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel>, sources: Map<string, Source> }} LoadedPlan */
+
+/** @type {Record<string, GPUBufferBindingLayout>} */
+const BINDING_TYPES = {
+  read: { type: "read-only-storage" }, read_write: { type: "storage" }, uniform: { type: "uniform" },
+  iteration: { type: "uniform", hasDynamicOffset: true },
+};
 
 /** Kernels that are fetched and compiled at once: enough for the cores, and what a cancelled load leaves to the browser. */
 const AT_ONCE = 16;
 
-/** Fetch, check and compile plans, each once. */
-export class Plans {
-  #on;
-  /** By the key of the plan for GPUs. @type {Map<string, Promise<LoadedPlan>>} */
-  #loaded = new Map();
+/** The plans of a session. @typedef {ReturnType<typeof plansOn>} Plans */
 
-  /** @param {Attachment} on */
-  constructor(on) {
-    this.#on = on;
-  }
+/** Fetch, check and compile plans and their kernels, each once; the sessions of a device share pipelines. @param {Foundation} on */
+export function plansOn(on) {
+  const { files, guard, shared, buffers } = on;
+  /** Kernels that are compiled, each once. @type {Map<string, Promise<CompiledKernel>>} */
+  const compiled = new Map();
+  /** By the key of the plan for GPUs. @type {Map<string, Promise<LoadedPlan>>} */
+  const present = new Map();
 
   /** Return a plan of the manifest. @param {PlanKeys} record @returns {Promise<LoadedPlan>}
    *  @throws {ShaderloomError} "bundle", "device" */
-  get(record) {
-    const loaded = this.#loaded.get(record.key);
-    return loaded ?? this.load([record]).then(([plan]) => plan);
+  function get(record) {
+    return present.get(record.key) ?? load([record]).then(([plan]) => plan);
   }
 
   /** Return plans of the manifest; kernels of those that are not there yet are compiled together.
    *  @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} @throws {ShaderloomError} "bundle", "device" */
-  load(records) {
-    const missing = new Map(records.filter(({ key }) => !this.#loaded.has(key)).map((record) => [record.key, record]));
-    const together = this.#load([...missing.values()]);
+  function load(records) {
+    const missing = new Map(records.filter(({ key }) => !present.has(key)).map((record) => [record.key, record]));
+    const together = loadAll([...missing.values()]);
     for (const [position, key] of [...missing.keys()].entries()) {
       const loaded = together.then((plans) => plans[position]);
-      loaded.catch(() => this.#loaded.delete(key)); // a failed fetch may be tried again
-      this.#loaded.set(key, loaded);
+      loaded.catch(() => present.delete(key)); // a failed fetch may be tried again
+      present.set(key, loaded);
     }
-    return together.then(() => Promise.all(records.map((record) => this.get(record))));
-  }
-
-  clear() {
-    this.#loaded.clear();
+    return together.then(() => Promise.all(records.map((record) => get(record))));
   }
 
   /** @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} */
-  async #load(records) {
-    const fetched = Promise.all(records.map((record) => this.#fetch(record)));
-    this.#on.buffers.ready ??= fetched;
+  async function loadAll(records) {
+    const fetched = Promise.all(records.map((record) => fetchPlan(record)));
+    buffers.hooks.ready ??= fetched;
     const plans = await fetched;
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
-    const compiled = await this.#compile([...kernels.values()]);
-    return plans.map((plan) => ({ plan, kernels: compiled, sources: outputSources(plan) }));
+    const ready = await compileAll([...kernels.values()]);
+    return plans.map((plan) => ({ plan, kernels: ready, sources: outputSources(plan) }));
   }
 
   /** Return the compiled kernels by key. @param {Kernel[]} kernels @returns {Promise<Map<string, CompiledKernel>>} */
-  async #compile(kernels) {
+  async function compileAll(kernels) {
     const queue = [...kernels];
     /** @type {Set<Kernel>} */
     const awaited = new Set();
     /** @type {Map<string, CompiledKernel>} */
-    const compiled = new Map();
+    const done = new Map();
     const report = () => {
       const [oldest] = awaited;
       const awaits = oldest ? `kernel ${oldest.key.slice(0, 12)} (${oldest.template})` : "";
-      this.#on.onProgress({ what: "pipelines", done: compiled.size, total: kernels.length, awaits });
+      on.onProgress({ what: "pipelines", done: done.size, total: kernels.length, awaits });
     };
     const work = async () => {
       for (let kernel = queue.shift(); kernel; kernel = queue.shift()) {
         awaited.add(kernel);
-        compiled.set(kernel.key, await this.#on.pipelines.get(kernel));
+        done.set(kernel.key, await entryOf(compiled, kernel.key, () => compile(kernel)));
         awaited.delete(kernel);
         report();
       }
@@ -89,16 +92,78 @@ export class Plans {
     } finally {
       queue.length = 0; // after a failure no further kernel is begun
     }
-    return compiled;
+    return done;
   }
 
   /** @param {PlanKeys} record @returns {Promise<Plan>} */
-  async #fetch({ key: own, software }) {
-    const { files, buffers } = this.#on;
-    const key = (this.#on.software && software) || own;
+  async function fetchPlan({ key: own, software }) {
+    const key = (on.software && software) || own;
     const file = `plan-${key}.json`;
     const plan = await readPlan(file, await files.read(file, SCHEMA.bytes.plan), key, files);
     buffers.requireRoom(plan, totalBytes(files.manifest));
     return plan;
+  }
+
+  /** Return the WGSL of a kernel as it is compiled. @param {Kernel} kernel */
+  async function shader(kernel) {
+    guard.check();
+    const text = await files.text(`shaders/${kernel.key}.wgsl`);
+    return kernel.features.includes("subgroups") ? `enable subgroups;\n${text}` : text;
+  }
+
+  /** @param {Kernel} kernel @returns {Promise<CompiledKernel>} */
+  async function compile(kernel) {
+    const code = await shader(kernel);
+    const { sha256 } = files.manifest.files[`shaders/${kernel.key}.wgsl`];
+    const accesses = kernel.bindings.map(({ access }) => access);
+    // Not "auto": that drops bindings which a shader leaves unused.
+    const layout = entryOf(shared.layouts, accesses.join(), () => guard.device.createBindGroupLayout({
+      entries: accesses.map((access, binding) =>
+        ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: BINDING_TYPES[access] })),
+    }));
+    const content = [...sha256, kernel.features.includes("subgroups"), ...accesses].join();
+    const pipeline = entryOf(shared.pipelines, content, () => createPipeline(guard.device, layout, kernel, code));
+    try {
+      return { pipeline: await pipeline, layout, kernel };
+    } catch (error) {
+      shared.pipelines.delete(content);
+      guard.check();
+      throw error;
+    }
+  }
+
+  return { get, load, shader, clear: () => present.clear() };
+}
+
+/** Return what a map has of a key, made where it is missing. @template T @param {Map<string, T>} map @param {string} key
+ *  @param {() => T} make @returns {T} */
+function entryOf(map, key, make) {
+  const entry = map.get(key) ?? make();
+  map.set(key, entry);
+  return entry;
+}
+
+/** @param {GPUDevice} device @param {GPUBindGroupLayout} layout @param {Kernel} kernel @param {string} code
+ *  @returns {Promise<GPUComputePipeline>} */
+async function createPipeline(device, layout, kernel, code) {
+  const label = kernel.key.slice(0, 12);
+  requireBounded(code, `kernel ${label}`);
+  device.pushErrorScope("validation");
+  const module = device.createShaderModule({ code, label });
+  const refused = device.popErrorScope();
+  try {
+    return await device.createComputePipelineAsync({
+      label,
+      layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+      compute: { module, entryPoint: "main" },
+    });
+  } catch (error) {
+    const { messages } = await module.getCompilationInfo();
+    const first = messages.find((message) => message.type === "error");
+    const reason = first ? `line ${first.lineNum}: ${first.message}` : messageOf(error);
+    const name = `kernel ${label} (${kernel.template})`;
+    throw new ShaderloomError("device", `${name} was refused: ${reason}`, { cause: error });
+  } finally {
+    await refused.catch(() => {});
   }
 }

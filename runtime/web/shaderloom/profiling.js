@@ -1,14 +1,13 @@
 /** @import { Call, CallTime } from "../shaderloom.js" */
 /** @import { Attachment } from "./attachment.js" */
 /** @import { Dispatch } from "./calls.js" */
-/** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
 /** @import { TimeCalls } from "./programs.js" */
-/** @import { Symbols } from "./signature.js" */
+/** @import { Match } from "./signature.js" */
 
-import { encodeCall } from "./calls.js";
 import { ensure } from "./errors.js";
-import { evaluate } from "./sizes.js";
+import { encodeCall } from "./pacing.js";
+import { evaluate } from "./tensors.js";
 
 /** Dispatches whose timestamps one query set holds. */
 const CALLS_A_SET = 2048;
@@ -17,8 +16,8 @@ const CALLS_A_SET = 2048;
  *  @param {Attachment} on @param {(time: TimeCalls) => Promise<unknown>} run @returns {Promise<CallTime[]>}
  *  @throws {ShaderloomError} "device" where there are no timestamps */
 export async function profileOf(on, run) {
-  const hasTimestamps = on.guard.device.features.has("timestamp-query");
-  ensure("device", hasTimestamps, "the device was opened without the feature timestamp-query");
+  ensure("device", on.guard.device.features.has("timestamp-query"),
+    "the device was opened without the feature timestamp-query");
   /** @type {CallTime[]} */
   const times = [];
   await run(async (turn, dispatches, symbols) => {
@@ -39,11 +38,11 @@ export async function profileOf(on, run) {
 }
 
 /** Run a plan for `time`, each call in a pass of its own. @param {Attachment} on @param {LoadedPlan} loaded
- *  @param {Symbols} symbols @param {Record<string, Value>} values @param {TimeCalls} time */
-export const timePlan = (on, loaded, symbols, values, time) => on.pacer.inTurn(undefined, async (turn) => {
+ *  @param {Match} match @param {TimeCalls} time */
+export const timePlan = (on, loaded, { symbols, values }, time) => on.pacer.inTurn(undefined, async (turn) => {
   const dispatches = await turn.submit("a profile", (encoder) => {
-    const bound = on.calls.bind(encoder, loaded, symbols, values);
-    return { finish: () => async () => bound.dispatches };
+    const { dispatches } = on.calls.bind(encoder, loaded, symbols, values);
+    return { finish: () => async () => dispatches };
   });
   await time(turn, dispatches, symbols);
 });

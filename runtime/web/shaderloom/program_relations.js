@@ -6,9 +6,9 @@
 
 import { requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { byName, byteBounds, checkRange, checkShapes, fedTypes, isSameType, sizeBounds } from "./shape_relations.js";
-import { MOST_ITERATIONS, MOST_WORK } from "./sizes.js";
+import { byName, byteBounds, checkRange, checkShapes, fedTypes, fits, isSameType, sizeBounds } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
+import { MOST_ITERATIONS, MOST_WORK } from "./tensors.js";
 
 /** Element types of integers that a run may read. */
 const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
@@ -66,13 +66,6 @@ function sizesOf({ low, high, step }) {
   return { low: low - below, high: high - below, step };
 }
 
-/** Return whether a value has a type, of which an element type, a shape and an axis may be open: null.
- *  @param {PortType} type @param {any} value */
-function fits({ dtype, shape }, value) {
-  const sizes = shape?.map((size, axis) => size ?? value.shape[axis]);
-  return isSameType({ dtype: dtype ?? value.dtype, shape: sizes ?? value.shape }, value);
-}
-
 /** Items by name, of which the newest can be forgotten. @template Item @extends {Map<string, Item>} */
 class Scope extends Map {
   /** @type {string[]} */
@@ -124,23 +117,19 @@ function checkProgram(manifest, program, planKeys, onStage) {
   /** Check a step, and return how many others it carries out at least. @param {any} step
    *  @param {[string, PortType][]} results of the block @returns {number} */
   function checkStep(step, results) {
-    const checkSides = () => Math.min(...["true", "false"].map((side) => checkSteps(step, side, results)));
-    switch (step.kind) {
-      case "stage": checkStage(step); break;
-      case "loop": return checkLoop(step);
-      case "alias": define(step, "value", within("source", require, step.source)); break;
-      case "read":
-        requireRead(step, "value", step.symbols.length, INTEGERS);
-        each(step, "symbols", (symbol) => defineSymbol(symbol, -Infinity));
-        break;
-      case "branch":
-        requireRead(step, "condition", 1, ["bool"]);
-        return checkSides();
-      case "compare": // of sizes that may be negative
-        for (const name of ["left", "right"]) within(name, (size) => sizeBounds(size, symbols, true), step[name]);
-        return checkSides();
+    if (step.kind === "stage") checkStage(step);
+    if (step.kind === "loop") return checkLoop(step);
+    if (step.kind === "alias") define(step, "value", within("source", require, step.source));
+    if (step.kind === "read") {
+      requireRead(step, "value", step.symbols.length, INTEGERS);
+      each(step, "symbols", (symbol) => defineSymbol(symbol, -Infinity));
     }
-    return 0;
+    if (step.kind === "branch") requireRead(step, "condition", 1, ["bool"]);
+    if (step.kind === "compare") { // of sizes that may be negative
+      for (const name of ["left", "right"]) within(name, (size) => sizeBounds(size, symbols, true), step[name]);
+    }
+    const hasSides = step.kind === "branch" || step.kind === "compare";
+    return hasSides ? Math.min(...["true", "false"].map((side) => checkSteps(step, side, results))) : 0;
   }
 
   /** @param {any} step */
@@ -152,8 +141,7 @@ function checkProgram(manifest, program, planKeys, onStage) {
     }
     each(step, "inputs", require);
     each(step, "sizes", (symbol, port) => {
-      const isSize = symbols.get(symbol) && !values.get(port);
-      rule("size", isSize, "is of no symbol that is there, or a value, too");
+      rule("size", symbols.get(symbol) && !values.get(port), "is of no symbol that is there, or a value, too");
     });
     each(step, "outputs", (port) => {
       byteBounds(port, symbols);
@@ -217,8 +205,8 @@ function checkProgram(manifest, program, planKeys, onStage) {
       rule("row", SCHEMA.dtypes[dtype] % 4 === 0, "is not made of whole words");
       rule("row", expect(row, { dtype, shape }), "has another type than what is carried");
     });
-    const isCondition = step.going === null || expect(step.going, CONDITION);
-    rule("loop", isCondition, "goes on by a value of another type than bool", "going");
+    rule("loop", step.going === null || expect(step.going, CONDITION),
+      "goes on by a value of another type than bool", "going");
     return [...results];
   }
 
@@ -253,8 +241,8 @@ function checkProgram(manifest, program, planKeys, onStage) {
     for (const size of shape) {
       elements = typeof size === "number" && elements * size <= SCHEMA.reads ? elements * size : -1;
     }
-    const isRead = dtypes.includes(dtype) && elements === count;
-    rule("read", isRead, "has another type, or another number of elements, than what is read", field);
+    rule("read", dtypes.includes(dtype) && elements === count,
+      "has another type, or another number of elements, than what is read", field);
   }
 
   /** @param {any} owner @param {string} field @param {PortType} type */

@@ -3,19 +3,17 @@
 /** @import * as api from "../shaderloom.js" */
 /** @import { Attachment } from "./attachment.js" */
 /** @import { Dispatch } from "./calls.js" */
-/** @import { Value } from "./feeds.js" */
+/** @import { Content } from "./outputs.js" */
 /** @import { Turn } from "./pacing.js" */
 /** @import { PlanKeys } from "./plans.js" */
-/** @import { Symbols } from "./signature.js" */
+/** @import { Match, Symbols } from "./signature.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
-import { elementBytes, typedArray } from "./dtypes.js";
-import { ensure, ShaderloomError } from "./errors.js";
-import { isBuffer, requireShape } from "./feeds.js";
+import { ensure } from "./errors.js";
 import { contentOf, outputOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import { rangeViolation } from "./signature.js";
-import { elementCount, evaluate, MOST_WORK, shapeOf } from "./sizes.js";
+import { evaluate, isBuffer, MOST_WORK, requireShape, shapeOf, tensorBytes, typedArray } from "./tensors.js";
 
 export { checkPrograms, stageUses } from "./program_relations.js";
 
@@ -34,27 +32,27 @@ const loopNumbers = new WeakMap();
 let loops = 0;
 
 /**
- * Run a program once the runs before it have ended; `symbols` has the sizes of its dynamic dimensions. No other run takes
- * place meanwhile, since each depends on values that it reads back.
+ * Run the program that fits feeds once the runs before it have ended. No other run takes place meanwhile, since each
+ * depends on values that it reads back.
  *
- * @param {Attachment} on @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} feeds
- * @param {readonly api.Port[]} ports the outputs of the model @param {Options} options
+ * @param {Attachment} on @param {Required<Match>} match @param {readonly api.Port[]} ports the outputs of the model
+ * @param {Options} options
  * @returns {Promise<Record<string, api.Tensor>>}
  * @throws {ShaderloomError} "input" for unknown outputs, shapes that do not fit and integers outside of their ranges,
  *   "bundle", "device"; and the signal's reason once it is aborted
  */
-export async function runProgram(on, program, symbols, feeds, ports, options) {
+export async function runProgram(on, match, ports, options) {
   const outputs = selectPorts(ports, options.outputs);
-  return on.pacer.inTurn(options.signal, (turn) => runInTurn(on, turn, program, symbols, feeds, outputs, options));
+  return on.pacer.inTurn(options.signal, (turn) => runInTurn(on, turn, match, outputs, options));
 }
 
-/** @param {Attachment} on @param {Turn} turn @param {api.Program} program @param {Symbols} symbols
- *  @param {Record<string, Value>} feeds @param {readonly api.Port[]} outputs @param {Options} options
- *  @returns {Promise<Record<string, api.Tensor>>} */
-async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program, symbols, feeds, outputs, options) {
+/** @param {Attachment} on @param {Turn} turn @param {Required<Match>} match @param {readonly api.Port[]} outputs
+ *  @param {Options} options @returns {Promise<Record<string, api.Tensor>>} */
+async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, outputs, options) {
+  const { program } = match;
   /** The sizes that are there. @type {Symbols} */
-  const sizes = Object.assign(Object.create(null), symbols);
-  /** Fed buffers to which outputs were written. @type {Set<GPUBuffer>} */
+  const sizes = Object.assign(Object.create(null), match.symbols);
+  /** Fed buffers to which outputs were written. @type {Set<unknown>} */
   const taken = new Set();
   /** How many steps, iterations and dispatches there were. */
   let work = 0;
@@ -66,36 +64,39 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
       guard.check();
       options.signal?.throwIfAborted();
       countWork(1, step);
-      switch (step.kind) {
-        case "stage": await runStage(step, values, inPlace ? steps.slice(index + 1) : undefined); break;
-        case "alias": values.set(step.value, valueAt(values, step.source)); break;
-        case "refuse": throw new ShaderloomError("input", step.reason);
-        case "loop": await runLoop(step, values); break;
-        case "branch":
-          await runSteps(await isTrue(values, step.condition) ? step.true : step.false, values, inPlace);
-          break;
-        case "compare": {
-          const [left, right] = [step.left, step.right].map((size) => evaluate(size, sizes));
-          await runSteps((step.test === "less" ? left < right : left === right) ? step.true : step.false, values, inPlace);
-          break;
-        }
-        case "read": {
-          const elements = await readElements(valueAt(values, step.value));
-          for (const [at, symbol] of step.symbols.entries()) setSize(symbol, elements[at]);
-          for (const symbol of step.symbols) sizes[symbol] -= Math.min(program.ranges[symbol].low, 0);
-        }
-      }
+      await carryOut[step.kind](step, values, inPlace ? steps.slice(index + 1) : undefined);
     }
   }
+
+  /** What steps do, by kind; `later` are those behind a step, where outputs may be written to feeds.
+   *  @type {Record<string, (step: any, values: Values, later?: api.Step[]) => unknown>} */
+  const carryOut = {
+    stage: runStage,
+    loop: runLoop,
+    alias: ({ value, source }, values) => values.set(value, valueAt(values, source)),
+    refuse: ({ reason }) => ensure("input", false, reason),
+    branch: async (step, values, later) =>
+      runSteps(await isTrue(values, step.condition) ? step.true : step.false, values, Boolean(later)),
+    compare(step, values, later) {
+      const [left, right] = [step.left, step.right].map((size) => evaluate(size, sizes));
+      const holds = step.test === "less" ? left < right : left === right;
+      return runSteps(holds ? step.true : step.false, values, Boolean(later));
+    },
+    async read({ value, symbols }, values) {
+      const elements = await readElements(valueAt(values, value));
+      for (const [at, symbol] of symbols.entries()) setSize(symbol, elements[at]);
+      for (const symbol of symbols) sizes[symbol] -= Math.min(program.ranges[symbol].low, 0);
+    },
+  };
 
   /** Count steps, iterations and dispatches. @param {number} number @param {any} step the one that they are of
    *  @throws {ShaderloomError} "input" for more than a run may have */
   function countWork(number, step) {
     work += number;
     const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
-    const text = `${kind} of '${output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan}'`;
-    const most = `a run carries out at most ${MOST_WORK} steps and dispatches`;
-    ensure("input", work <= MOST_WORK, `${most}; this one has more with its ${text}`);
+    const subject = output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan;
+    ensure("input", work <= MOST_WORK, `a run carries out at most ${MOST_WORK} steps and dispatches; ` +
+      `this one has more with its ${kind} of '${subject}'`);
   }
 
   /** Set the size of a symbol. @param {string} symbol @param {number} size
@@ -126,13 +127,13 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
       // Copies, since the next iteration writes to the buffers of this one; of two that alternate one is read.
       for (const [at, { name, next }] of step.carried.entries()) {
         const value = valueAt(inner, next);
-        const data = buffers.allocate(`loop ${own} ${name} ${number % 2}`, bytesOf(value));
+        const data = buffers.allocate(`loop ${own} ${name} ${number % 2}`, tensorBytes(value));
         copyValue(encoder, value, data);
         carried[at] = { ...value, data };
       }
       const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
       for (const [at, value] of stacked.entries()) {
-        const row = buffers.create(rowName(at, number), bytesOf(value));
+        const row = buffers.create(rowName(at, number), tensorBytes(value));
         rows[at].push(row);
         copyValue(encoder, value, row);
       }
@@ -185,7 +186,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
   function requireRoom({ stacked }, iterations) {
     const { maxBufferSize: most } = guard.device.limits;
     for (const { row, result, dtype, shape } of stacked) {
-      const bytes = bytesOf({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, sizes)] });
+      const bytes = tensorBytes({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, sizes)] });
       const text = `'${result}' has ${bytes} bytes with ${iterations} iterations`;
       ensure("device", bytes <= most, `${text}; a buffer of the device may have ${most}`);
     }
@@ -194,7 +195,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
   /** Copy the elements of a value to the start of a buffer. @param {GPUCommandEncoder} encoder
    *  @param {ProgramValue} value @param {GPUBuffer} buffer */
   function copyValue(encoder, value, buffer) {
-    if (isBuffer(value.data)) copyBuffer(encoder, value.data, buffer, bytesOf(value), "a loop copies what is fed");
+    if (isBuffer(value.data)) copyBuffer(encoder, value.data, buffer, tensorBytes(value), "a loop copies what is fed");
     else writeArray(guard.device, buffer, value.data);
   }
 
@@ -202,7 +203,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
    *  @param {GPUBuffer[]} rows @param {api.LoopStep["stacked"][number]} stacked @returns {ProgramValue} */
   function stackRows(encoder, rows, { row, result, dtype, shape }) {
     const dims = shapeOf({ name: row, shape }, sizes);
-    const bytes = bytesOf({ dtype, dims });
+    const bytes = tensorBytes({ dtype, dims });
     const data = buffers.allocate(`stacked ${result}`, bytes * rows.length);
     for (const [at, source] of rows.entries()) copyBuffer(encoder, source, data, bytes, "a row is copied", at * bytes);
     return { dtype, dims: [rows.length, ...dims], data };
@@ -249,7 +250,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
     for (const { output, input } of states) {
       const { data } = valueAt(values, input);
       const isShared = [...values].some(([name, value]) => name !== input && value.data === data);
-      const isRead = [...stepsOf(later)].some((step) => readBy(step).includes(input));
+      const isRead = [...stepsOf(later)].some((step) => READ_BY[step.kind]?.(step).includes(input));
       if (!isBuffer(data) || isShared || isRead || !Object.hasOwn(program.shapes, input)) continue;
       written.set(`output:${output}`, data);
       taken.add(data);
@@ -268,43 +269,39 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, program
    *  @returns {Promise<Record<string, api.Tensor>>} */
   function deliver(values, places) {
     return turn.submit("reading results", () => {
-      const contents = new Map(values.map(([name, { data }]) =>
-        [name, isBuffer(data) ? data : new Uint8Array(data.buffer, data.byteOffset, data.byteLength)]));
-      const begun = new Map([...contents].filter(([, data]) => isBuffer(data) && taken.has(data)));
+      const contents = new Map(values.map(([name, { data }]) => [name, data]));
+      const begun = /** @type {Map<string, GPUBuffer>} */ (new Map([...contents].filter(([, data]) => taken.has(data))));
       const outputs = values.map(([name, { dtype, dims }]) => outputOf(name, dtype, dims));
-      const placed = placeOutputs(guard.device, outputs, places, /** @type {Map<string, GPUBuffer>} */ (begun));
-      const contentAt = (/** @type {string} */ name) => /** @type {GPUBuffer | Uint8Array} */ (contents.get(name));
-      return { finish: (encoder) => copies.deliver(encoder, placed, contentAt) };
+      const placed = placeOutputs(guard.device, outputs, places, begun);
+      return { finish: (encoder) => copies.deliver(encoder, placed, (name) => /** @type {Content} */ (contents.get(name))) };
     });
   }
 
   /** @type {Values} */
-  const values = new Map();
+  const outermost = new Map();
   for (const [name, shape] of Object.entries(program.shapes)) {
-    const { dtype, data, dims = shapeOf({ name, shape }, symbols) } = feeds[name];
-    values.set(name, { dtype, data, dims });
+    const { dtype, data, dims = shapeOf({ name, shape }, match.symbols) } = match.values[name];
+    outermost.set(name, { dtype, data, dims });
   }
-  await runSteps(program.steps, values, options.inPlace);
-  return deliver(outputs.map(({ name }) => [name, valueAt(values, name)]), options);
+  await runSteps(program.steps, outermost, options.inPlace);
+  return deliver(outputs.map(({ name }) => [name, valueAt(outermost, name)]), options);
 }
 
-/** Return the values that a step reads, those of the steps inside of it aside. @param {api.Step} step @returns {string[]} */
-function readBy(step) {
-  if (step.kind === "stage") return step.inputs;
-  if (step.kind === "read") return [step.value];
-  if (step.kind === "alias") return [step.source];
-  if (step.kind === "branch") return [step.condition];
-  return step.kind === "loop" ? [step.condition ?? "", ...step.carried.map(({ initial }) => initial)] : [];
-}
+/** The values that steps read by kind, those of the steps inside of them aside.
+ *  @type {Record<string, (step: any) => (string | null)[]>} */
+const READ_BY = {
+  stage: ({ inputs }) => inputs,
+  read: ({ value }) => [value],
+  alias: ({ source }) => [source],
+  branch: ({ condition }) => [condition],
+  loop: ({ condition, carried }) => [condition, ...carried.map((/** @type {any} */ { initial }) => initial)],
+};
 
 /** What ends the work of which nothing is waited for. */
 const nothing = () => async () => {};
 
 /** Return the work of copies, as calls estimate it. @param {ProgramValue[]} values */
-const copyWork = (values) => 8 * values.reduce((sum, value) => sum + bytesOf(value), 0);
-
-/** Return the bytes of a value's elements. @param {Pick<ProgramValue, "dtype" | "dims">} value */
-const bytesOf = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);
+const copyWork = (values) => 8 * values.reduce((sum, value) => sum + tensorBytes(value), 0);
 
 /** Return how many dispatches a run of a plan has, empty ones included. @param {api.Plan} plan @param {Symbols} sizes */
 const dispatchCount = ({ commands }, sizes) => commands.reduce((sum, command) =>

@@ -1,8 +1,7 @@
 /** @import { CpuTensor, DataType, Sample } from "../shaderloom.js" */
 
-import { elementBytes, typedArray } from "./dtypes.js";
 import { ensure, failing } from "./errors.js";
-import { elementCount } from "./sizes.js";
+import { tensorBytes, typedArray } from "./tensors.js";
 
 /** Element types by their names in safetensors files. @type {Map<string, DataType>} */
 const DTYPES = new Map([
@@ -33,7 +32,7 @@ function parseSafetensors(content, file) {
       const dims = counts(entry?.shape);
       const [begin, end] = counts(entry?.data_offsets);
       const isInside = begin <= end && start + end <= content.length;
-      const fits = dtype && isInside && elementCount(dims) * elementBytes(dtype) === end - begin;
+      const fits = dtype && isInside && tensorBytes({ dtype, dims }) === end - begin;
       ensure("bundle", fits, `'${name}' in '${file}' is no tensor`);
       return [name, { dtype, dims, data: typedArray(dtype, content.slice(start + begin, start + end).buffer) }];
     });

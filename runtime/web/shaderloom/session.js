@@ -1,18 +1,18 @@
 /** @import * as api from "../shaderloom.js" */
-/** @import { Value } from "./feeds.js" */
 /** @import { LoadedPlan } from "./plans.js" */
 /** @import { TimeCalls } from "./programs.js" */
 /** @typedef {typeof import("./programs.js")} Programs */
-/** @import { Symbols } from "./signature.js" */
+/** @import { Attachment } from "./attachment.js" */
+/** @import { BundleFiles } from "./files.js" */
+/** @import { Match } from "./signature.js" */
 
-import { abortable } from "./aborting.js";
-import { Attachment } from "./attachment.js";
+import { attachmentOf } from "./attachment.js";
 import { checkDevice, openDevice } from "./device.js";
-import { ensure } from "./errors.js";
-import { requireShape } from "./feeds.js";
-import { BundleFiles } from "./files.js";
+import { abortable, ensure } from "./errors.js";
+import { openFiles } from "./files.js";
 import { begunBuffers, contentOf, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { signatureOf } from "./signature.js";
+import { requireShape } from "./tensors.js";
 import { requireFewer, uploadWeights } from "./weights.js";
 
 /**
@@ -30,15 +30,15 @@ export const load = (source, options = {}) => abortable(open(source, options), o
 async function open(source, options) {
   options.signal?.throwIfAborted();
   reporter(options)({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
-  const files = await BundleFiles.open(source, options);
+  const files = await openFiles(source, options);
   requireFewer(files.manifest, options.maxWeightBytes);
   return sessionOf(files, options, await attach(files, options));
 }
 
 /** Return a loaded bundle; shaderloom.d.ts says what its methods do.
- *  @param {BundleFiles} files @param {api.LoadOptions} options
+ *  @param {BundleFiles} files @param {api.LoadOptions} loadOptions
  *  @param {Attachment} on what is on the device; another one after `recover()` @returns {api.Session} */
-function sessionOf(files, options, on) {
+function sessionOf(files, loadOptions, on) {
   const { manifest } = files;
   const { inputs, outputs, plans, samples } = manifest;
   const signature = signatureOf(manifest);
@@ -49,9 +49,9 @@ function sessionOf(files, options, on) {
   async function recover({ device, signal, onProgress }) {
     if (on.guard.closed) on.guard.check();
     if (!on.guard.isLost) return;
-    ensure("input", device || !options.device, "the device that was lost was the caller's: recover({ device })");
+    ensure("input", device || !loadOptions.device, "the device that was lost was the caller's: recover({ device })");
     const lost = on;
-    on = await attach(files, { ...options, device, signal, onProgress });
+    on = await attach(files, { ...loadOptions, device, signal, onProgress });
     const isClosed = lost.guard.closed;
     lost.dispose();
     if (isClosed) on.dispose();
@@ -64,9 +64,10 @@ function sessionOf(files, options, on) {
     const { guard, calls, copies, pacer } = on;
     options.signal?.throwIfAborted();
     guard.check();
-    const { program, index, symbols, values } = signature.match(feeds);
-    if (program) return runProgram(program, symbols, values, options);
-    const loaded = await planFor(index, symbols, values);
+    const match = signature.match(feeds);
+    if (match.program) return runProgram(match, options);
+    const { symbols, values } = match;
+    const loaded = await planFor(match);
     const { plan, sources } = loaded;
     const wanted = selectOutputs(plan, symbols, options.outputs);
     const begun = options.inPlace ? begunBuffers(plan, values) : new Map();
@@ -81,15 +82,13 @@ function sessionOf(files, options, on) {
     }));
   }
 
-  /** Run a program of the manifest.
-   *  @param {api.Program} program @param {Symbols} symbols @param {Record<string, Value>} values
-   *  @param {api.RunOptions & { time?: TimeCalls }} options */
-  const runProgram = (program, symbols, values, options) =>
-    /** @type {Programs} */ (files.programs).runProgram(on, program, symbols, values, outputs, options);
+  /** Run the program that the feeds were matched with.
+   *  @param {Match} match @param {api.RunOptions & { time?: TimeCalls }} options */
+  const runProgram = (match, options) =>
+    /** @type {Programs} */ (files.programs).runProgram(on, /** @type {Required<Match>} */ (match), outputs, options);
 
-  /** Return the loaded plan at an index, which the feeds were matched with. @param {number} index
-   *  @param {Symbols} symbols @param {Record<string, Value>} values @returns {Promise<LoadedPlan>} */
-  async function planFor(index, symbols, values) {
+  /** Return the loaded plan that the feeds were matched with. @param {Match} match @returns {Promise<LoadedPlan>} */
+  async function planFor({ index, symbols, values }) {
     const loaded = await on.plans.get(plans[index]);
     for (const port of loaded.plan.inputs) requireShape(port, symbols, values[port.name]);
     return loaded;
@@ -106,10 +105,10 @@ function sessionOf(files, options, on) {
       return on.guard.lost;
     },
 
-    recover(options = {}) {
-      const recovery = recovered.then(() => recover(options));
+    recover(changes = {}) {
+      const recovery = recovered.then(() => recover(changes));
       recovered = recovery.catch(() => {});
-      return abortable(recovery, options.signal);
+      return abortable(recovery, changes.signal);
     },
 
     run: (/** @type {api.Feeds} */ feeds, /** @type {api.RunOptions} */ options = {}) =>
@@ -119,10 +118,10 @@ function sessionOf(files, options, on) {
     async profile(feeds) {
       on.guard.check();
       const { profileOf, timePlan } = await import("./profiling.js");
-      const { program, index, symbols, values } = signature.match(feeds);
-      return profileOf(on, async (time) => program
-        ? runProgram(program, symbols, values, { outputs: [], time })
-        : timePlan(on, await planFor(index, symbols, values), symbols, values, time));
+      const match = signature.match(feeds);
+      return profileOf(on, async (time) => match.program
+        ? runProgram(match, { outputs: [], time })
+        : timePlan(on, await planFor(match), match, time));
     },
 
     /** @throws {ShaderloomError} "input", "bundle", "device" or "closed" */
@@ -131,7 +130,7 @@ function sessionOf(files, options, on) {
       return prepare(files, on, index);
     },
 
-    shader: async (kernel) => on.pipelines.shader(kernel),
+    shader: async (kernel) => on.plans.shader(kernel),
 
     /** @throws {ShaderloomError} "input" if there is none */
     async sample(index = 0) {
@@ -164,10 +163,10 @@ async function attach(files, options) {
   onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
   signal?.throwIfAborted();
   const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
-  const on = new Attachment(files, device, !callers, options, onProgress);
+  const on = attachmentOf(files, device, !callers, options, onProgress);
   const stop = () => on.dispose();
   signal?.addEventListener("abort", stop);
-  files.signal = signal;
+  files.loading.signal = signal;
   try {
     signal?.throwIfAborted();
     const isOne = plans.length === 1 && !programs?.length;
@@ -177,7 +176,7 @@ async function attach(files, options) {
     throw error;
   } finally {
     signal?.removeEventListener("abort", stop);
-    files.signal = undefined;
+    files.loading.signal = undefined;
   }
   return on;
 }

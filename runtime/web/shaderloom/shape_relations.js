@@ -6,14 +6,17 @@
 /** Null where they are open. @typedef {{ dtype: string | null, shape: any[] | null }} PortType */
 
 import { SCHEMA } from "./schema.js";
-import { OPERATORS } from "./sizes.js";
 import { each, own, rule } from "./structure.js";
+import { OPERATORS } from "./tensors.js";
 
 /** @param {any} sizes */
 export function checkRange({ low, high, step }) {
-  const isRange = step >= 1 && high >= low && high - low <= Number.MAX_SAFE_INTEGER && (high - low) % step === 0;
-  rule("range", isRange, "is no range: it has no size, or does not end with one");
+  rule("range", step >= 1 && high >= low && high - low <= Number.MAX_SAFE_INTEGER && (high - low) % step === 0,
+    "is no range: it has no size, or does not end with one");
 }
+
+/** @param {any} one @param {any} other */
+export const isSameRange = (one, other) => ["low", "high", "step"].every((field) => one?.[field] === other[field]);
 
 /** Check that the shapes of a plan or a program are of inputs of the model, and their names dynamic dimensions.
  *  @param {any} manifest @param {any} record */
@@ -24,8 +27,8 @@ export function checkShapes(manifest, record) {
     rule("plan input", port, "is no input of the model");
     rule("plan dtype", SCHEMA.dtypes[port.dtype], "has no element type that a device holds");
     for (const dim of shape) {
-      const isKnown = typeof dim !== "string" || own(manifest.dynamic, dim);
-      rule("dimension", isKnown, `has the dimension '${dim}', whose range is not there`);
+      rule("dimension", typeof dim !== "string" || own(manifest.dynamic, dim),
+        `has the dimension '${dim}', whose range is not there`);
     }
   });
 }
@@ -48,6 +51,13 @@ export const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(oth
 
 /** Return whether two ports have the same element type and shape. @param {any} one @param {any} other */
 export const isSameType = (one, other) => one.dtype === other.dtype && isSame(one.shape, other.shape);
+
+/** Return whether a value has a type, of which an element type, a shape and an axis may be open: null.
+ *  @param {PortType} type @param {any} value */
+export function fits({ dtype, shape }, value) {
+  const sizes = shape?.map((size, axis) => size ?? value.shape[axis]);
+  return isSameType({ dtype: dtype ?? value.dtype, shape: sizes ?? value.shape }, value);
+}
 
 /** Return bounds of a size whose structure was checked, or undefined if it, or a part, may be 2 to the power of 53: none
  *  that a run computes is beyond what a number counts exactly.

@@ -1,9 +1,8 @@
 /** @import { DataType, Dimension, Feeds, Manifest, Program, SizeRange } from "../shaderloom.js" */
-/** @import { Value } from "./feeds.js" */
+/** @import { Value } from "./tensors.js" */
 
 import { ensure } from "./errors.js";
-import { holdsElements, isBuffer, normaliseFeed } from "./feeds.js";
-import { elementCount, formatShape } from "./sizes.js";
+import { elementCount, formatShape, holdsElements, isBuffer, normaliseFeed } from "./tensors.js";
 
 /**
  * Values of symbols: the sizes of dynamic dimensions.
@@ -41,12 +40,12 @@ export function signatureOf({ inputs, overridable, dynamic, plans, programs = []
     const fitting = [];
     /** @type {Set<string>} */
     const violations = new Set();
-    for (const [index, each] of shapes.entries()) {
-      const isFed = !lacking[index].length && Object.keys(each).length === count;
-      const symbols = isFed ? bindShapes(each, values, dtypes) : null;
-      const violation = symbols && rangeViolation(symbols, dynamic);
+    for (const [at, each] of shapes.entries()) {
+      const isFed = !lacking[at].length && Object.keys(each).length === count;
+      const bound = isFed && bindShapes(each, values, dtypes);
+      const violation = bound && rangeViolation(bound, dynamic);
       if (violation) violations.add(violation);
-      else if (symbols) fitting.push({ index, symbols });
+      else if (bound) fitting.push({ index: at, symbols: bound });
     }
     const why = [...violations].map((text) => ` (${text})`).join("");
     const asked = `the bundle was not compiled for ${textOf(values, describeSize)}`;

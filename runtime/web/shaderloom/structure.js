@@ -3,7 +3,7 @@
 
 import { ShaderloomError } from "./errors.js";
 import { SCHEMA } from "./schema.js";
-import { OPERATORS } from "./sizes.js";
+import { OPERATORS } from "./tensors.js";
 
 /**
  * @typedef {string | string[] | Record<string, string[]>} Form A type, in the notation of the table.
@@ -64,8 +64,7 @@ export const own = (object, name) => (Object.hasOwn(object, name) ? object[name]
 /** Return the JSON value of a file whose fields are all of their types.
  *  @param {Uint8Array} content @param {"manifest" | "plan"} kind @throws {Refusal} */
 export function readJson(content, kind) {
-  const most = SCHEMA.bytes[kind];
-  rule("json", content.length <= most, `has ${content.length} bytes, more than any bundle needs`);
+  rule("json", content.length <= SCHEMA.bytes[kind], `has ${content.length} bytes, more than any bundle needs`);
   const value = parse(content);
   let level = [value];
   for (let depth = 0; depth < SCHEMA.depth; depth++) {
@@ -230,10 +229,9 @@ function operandsOf(value) {
   }
   const [operator, ...operands] = value;
   rule("size", operands.length && OPERATORS.has(operator), "is no operator with operands");
-  const isPair = operands.length === 2;
-  rule("size", "+*".includes(operator) || isPair, `has a '${operator}' of ${operands.length} operands`);
+  rule("size", "+*".includes(operator) || operands.length === 2, `has a '${operator}' of ${operands.length} operands`);
   const [, divisor] = operands;
-  const isDivided = Number.isSafeInteger(divisor) && divisor > 0;
-  rule("size", !["//", "%"].includes(operator) || isDivided, "divides by something else than a positive number");
+  rule("size", !["//", "%"].includes(operator) || (Number.isSafeInteger(divisor) && divisor > 0),
+    "divides by something else than a positive number");
   return operands;
 }

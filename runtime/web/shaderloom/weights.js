@@ -3,7 +3,7 @@
 /** @import { Buffers } from "./buffers.js" */
 
 import { ensure } from "./errors.js";
-import { contentsOf } from "./sharing.js";
+import { CHUNK } from "./manifest_relations.js";
 
 /** A range of a weights' file, and its offset in the buffer of a weight.
  *  @typedef {{ name: string, bytes: number, target: number, begin: number, end: number }} Part */
@@ -56,7 +56,7 @@ async function uploadMissing({ files, guard, buffers, onProgress }) {
     const report = () => onProgress({ what: "weights", done, total, awaits: file });
     report();
     await files.stream(file, async (chunk, offset) => {
-      await buffers.ready;
+      await buffers.hooks.ready;
       await guard.watch("uploading the weights", async () => {
         for (const { name, bytes, target, begin, end } of parts) {
           const first = Math.max(begin, offset);
@@ -90,4 +90,14 @@ function partsOf(manifest, buffers) {
     }
   }
   return byFile;
+}
+
+/** Return a text for each weight's name in plans that says its bytes: the hashes of the chunks in which they are, and
+ *  where they begin there. @param {Manifest} manifest @returns {Map<string, string>} */
+function contentsOf({ weights, files }) {
+  return new Map(Object.entries(weights).map(([key, { parts }]) => [`weight:${key}`, parts.map(({ file, offset, length }) => {
+    const first = Math.floor(offset / CHUNK);
+    const hashes = files[file].sha256.slice(first, Math.ceil((offset + length) / CHUNK));
+    return [offset % CHUNK, length, ...hashes].join();
+  }).join(";")]));
 }

@@ -1,0 +1,146 @@
+// Tensors: the sizes of their dimensions and buffers, their element types, and the values that are fed.
+
+/** @import * as api from "../shaderloom.js" */
+/** @import { DataType, Feed, PlanPort, TypedArray } from "../shaderloom.js" */
+
+import { ensure } from "./errors.js";
+import { SCHEMA } from "./schema.js";
+
+/** Bytes from one number to the next in the buffer "iteration": the alignment of dynamic offsets. */
+export const ITERATION_STRIDE = 256;
+
+/** Iterations of a command of the kind "repeat", at most. */
+export const MOST_ITERATIONS = 65536;
+
+/** Dispatches and steps of a run, at most. */
+export const MOST_WORK = 2 ** 22;
+
+/** Workgroups of a dispatch, at most. */
+export const MOST_WORKGROUPS = 2 ** 28;
+
+/** Return the remainder with the sign of the divisor, exactly. @param {number} left @param {number} right */
+function modulo(left, right) {
+  const rest = left % right;
+  return rest < 0 ? rest + right : rest;
+}
+
+/** What the operators of sizes do with two numbers; + and * may have more. A quotient is rounded down, exactly.
+ *  @type {Map<string, (left: number, right: number) => number>} */
+export const OPERATORS = new Map([
+  ["+", (left, right) => left + right],
+  ["*", (left, right) => left * right],
+  ["//", (left, right) => (left - modulo(left, right)) / right],
+  ["%", modulo],
+  ["min", (left, right) => Math.min(left, right)],
+  ["max", (left, right) => Math.max(left, right)],
+]);
+
+/**
+ * Return the value of a size: a number, the name of a symbol, or [operator, operand, ...].
+ *
+ * @type {typeof api.evaluate}
+ * @throws {ShaderloomError} "bundle" for an unknown operator
+ */
+export function evaluate(size, symbols) {
+  if (typeof size === "number") return size;
+  if (typeof size === "string") return symbols[size];
+  const [operator, ...operands] = size;
+  const combine = OPERATORS.get(String(operator));
+  ensure("bundle", combine, `unknown operator '${operator}' in a dimension`);
+  return operands.map((operand) => evaluate(operand, symbols)).reduce((left, right) => combine(left, right));
+}
+
+/** Return the number of elements of a shape. @param {readonly number[]} dims */
+export const elementCount = (dims) => dims.reduce((product, size) => product * size, 1);
+
+/** Return the numbers of a port's shape. @param {{ name: string, shape: api.Size[] }} port
+ *  @param {Record<string, number>} symbols @throws {ShaderloomError} "bundle" for a negative one */
+export function shapeOf({ name, shape }, symbols) {
+  const dims = shape.map((dim) => evaluate(dim, symbols));
+  ensure("bundle", !dims.some((dim) => dim < 0), `'${name}' has a negative size: ${formatShape(dims)}`);
+  return dims;
+}
+
+/** Return a shape as a text, such as "1x3x224x224". @param {readonly api.Dimension[]} dims */
+export const formatShape = (dims) => dims.join("x") || "scalar";
+
+/** Return the bytes of a buffer for `bytes` of content: a multiple of 16, at least 16. @param {number} bytes */
+export const bufferSize = (bytes) => Math.max(16, Math.ceil(bytes / 16) * 16);
+
+/** The arrays that hold elements, the preferred one first; others are Uint8Arrays of codes, or of numbers in two's complement
+ *  in the low bits and zeros above. @type {Partial<Record<DataType, string[]>>} */
+const ARRAYS = {
+  float32: ["Float32Array"], float16: ["Float16Array", "Uint16Array"], bfloat16: ["Uint16Array"],
+  int64: ["BigInt64Array"], uint64: ["BigUint64Array"], int32: ["Int32Array"], uint32: ["Uint32Array"],
+  int16: ["Int16Array"], uint16: ["Uint16Array"], int8: ["Int8Array"], uint8: ["Uint8Array", "Uint8ClampedArray"],
+};
+
+/** Return the bytes of an element of a type. @param {DataType} dtype @returns {number} */
+export const elementBytes = (dtype) => SCHEMA.dtypes[dtype];
+
+/** Return the names of the arrays that hold elements of a type. @param {DataType} dtype */
+export const arrayNames = (dtype) => ARRAYS[dtype] ?? ["Uint8Array"];
+
+/** Return a view of bytes of `buffer` as elements of a type: the preferred array that the browser has.
+ *  @param {DataType} dtype @param {ArrayBuffer} buffer @param {number} [offset] @param {number} [bytes]
+ *  @returns {TypedArray} */
+export function typedArray(dtype, buffer, offset = 0, bytes = buffer.byteLength) {
+  const name = /** @type {"Uint8Array"} */ (arrayNames(dtype).find((candidate) => candidate in globalThis));
+  return new globalThis[name](buffer, offset, bytes / elementBytes(dtype));
+}
+
+/** A feed normalised; `dims` is undefined where the caller gave none.
+ *  @typedef {{ data: TypedArray | GPUBuffer, dtype: DataType, dims?: readonly number[] }} Value */
+
+/** @param {unknown} value @returns {value is GPUBuffer} */
+export const isBuffer = (value) => typeof GPUBuffer !== "undefined" && value instanceof GPUBuffer;
+
+/** Return whether an array has, or a buffer has room for, a number of elements.
+ *  @param {Value["data"]} data @param {number} elements @param {DataType} dtype */
+export function holdsElements(data, elements, dtype) {
+  return isBuffer(data) ? data.size >= bufferSize(elements * elementBytes(dtype)) : data.length === elements;
+}
+
+/** Return the bytes of a tensor's elements. @param {{ dtype: DataType, dims: readonly number[] }} tensor */
+export const tensorBytes = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);
+
+/** Return the bytes of a port's elements. @param {PlanPort} port @param {Record<string, number>} symbols */
+export const portBytes = (port, symbols) => tensorBytes({ dtype: port.dtype, dims: shapeOf(port, symbols) });
+
+/** @param {PlanPort} port @param {Record<string, number>} symbols
+ *  @param {Value} value @throws {ShaderloomError} "input" for a value that is not of the port's shape */
+export function requireShape(port, symbols, { data, dims }) {
+  const wanted = shapeOf(port, symbols);
+  const text = formatShape(wanted);
+  const fits = holdsElements(data, elementCount(wanted), port.dtype) && formatShape(dims ?? wanted) === text;
+  ensure("input", fits, `'${port.name}' is not of shape ${text}`);
+}
+
+/**
+ * Return the feed of the input `name` normalised.
+ *
+ * @param {string} name @param {Feed} feed @param {DataType} dtype @returns {Value}
+ * @throws {ShaderloomError} "input" for a buffer of other usage, and for arrays of another type or length
+ */
+export function normaliseFeed(name, feed, dtype) {
+  const { data, dims } = unwrap(feed);
+  if (isBuffer(data)) {
+    ensure("input", data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
+    return { data, dtype, dims };
+  }
+  const arrays = arrayNames(dtype);
+  const type = (data ?? feed)?.constructor?.name ?? typeof feed;
+  const fits = ArrayBuffer.isView(data) && arrays.includes(type);
+  ensure("input", fits, `'${name}' is ${dtype}: give ${arrays.join(" or ")}, not ${type}`);
+  const { length } = data;
+  if (dims) ensure("input", elementCount(dims) === length, `'${name}' has ${length} elements, which is not ${formatShape(dims)}`);
+  return { data, dtype, dims };
+}
+
+/** Return the data and the shape of a feed, each undefined where it has none. @param {Feed | undefined} feed
+ *  @returns {Partial<Value>} */
+function unwrap(feed) {
+  if (isBuffer(feed) || ArrayBuffer.isView(feed)) return { data: feed };
+  const { data, buffer, dims } = /** @type {Partial<Value> & { buffer?: GPUBuffer }} */ (feed ?? {});
+  return { data: data ?? buffer, dims };
+}
