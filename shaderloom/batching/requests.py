@@ -21,12 +21,28 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """Inputs of ``rows`` rows.  Requests with equal keys may be joined."""
+    """Inputs of ``rows`` rows.  Requests with equal keys may be joined.
+
+    One of several ``items`` is joined already, along the first axis of all inputs: each item has as many rows.
+    """
 
     kind: RequestKind
     key: Hashable
     feeds: Arrays
     rows: int
+    items: int = 1
+
+    def between(self, begin: int, end: int) -> Request:
+        """Return the request of some of the items."""
+        if end - begin == self.items:
+            return self
+        rows = self.rows // self.items
+        feeds = {name: array[begin * rows : end * rows] for name, array in self.feeds.items()}
+        return Request(self.kind, self.key, feeds, (end - begin) * rows, end - begin)
+
+    def apart(self) -> list[Request]:
+        """Return the request of each item."""
+        return [self.between(index, index + 1) for index in range(self.items)]
 
 
 @dataclass(eq=False, slots=True)

@@ -17,7 +17,7 @@ from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputEr
 from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 from .claimed_rows import ClaimedRows
 from .handover import handover_seconds
-from .joined import JoinedOutputs, joined, rows_between
+from .joined import JoinedOutputs, rows_between
 from .model_rows import ModelRows, Shapes
 from .request_kind import RequestKind
 from .requests import Arrays, Request
@@ -91,14 +91,29 @@ class RowRunner:
         key = (form.kind, *(_digest(feeds[name]) for name in form.shared)) if form.shared else form.kind
         return Request(form.kind, key, dict(feeds), form.rows)
 
+    def requests(self, stacks: Arrays, items: int) -> list[Request]:
+        """Return the requests of several items, whose inputs are ``[items, *shape]``: one where no rows have to move.
+
+        Raises what :meth:`request` does for one of the items.
+        """
+        feeds = {name: stack[0, ...] for name, stack in stacks.items()}
+        first = self.request(feeds)
+        if any(first.kind.inputs.get(name) != 0 or array is not feeds.get(name) for name, array in first.feeds.items()):
+            others = ({name: stack[index, ...] for name, stack in stacks.items()} for index in range(1, items))
+            return [first, *map(self.request, others)]
+        rows = items * first.rows
+        joined = {name: stack.reshape(rows, *stack.shape[2:]) for name, stack in stacks.items()}
+        return [Request(first.kind, first.key, joined, rows, items)]
+
     def outcomes(self, batch: Sequence[Request]) -> JoinedOutputs | list[list[np.ndarray] | Exception]:
-        """Run requests of equal keys together; return the outputs, or the error, of each."""
+        """Run requests of equal keys together; return the outputs, or the error, of each of their items."""
         try:
             return self._run(batch) if batch else []
         except (ClosedError, DeviceError) as error:
-            return [error] * len(batch)
+            return [error] * sum(request.items for request in batch)
         except Exception as error:
-            return [error] if len(batch) == 1 else [self._outcome(request) for request in batch]
+            items = [item for request in batch for item in request.apart()]
+            return [error] if len(items) == 1 else [self._outcome(item) for item in items]
 
     def outputs_of(self, request: Request, note: bool = True) -> list[np.ndarray]:
         """Return the outputs of a request that runs alone; ``note``: its time counts."""
@@ -160,18 +175,22 @@ class RowRunner:
             return error
 
     def _run(self, batch: Sequence[Request]) -> JoinedOutputs | list[list[np.ndarray] | Exception]:
-        if len(batch) == 1:
-            return [self.outputs_of(batch[0])]
-        kind = batch[0].kind
-        rows_of_each = [each.rows for each in batch]
-        rows = sum(rows_of_each)
-        feeds = {
-            name: joined([each.feeds[name] for each in batch], kind.inputs[name]) if name in kind.inputs else array
-            for name, array in batch[0].feeds.items()
-        }
-        outputs = self._run_rows(kind, len(batch), feeds, rows, True)
-        kind.judge(len(batch), rows)
-        return JoinedOutputs(outputs, kind.axes, rows_of_each)
+        first = batch[0]
+        if len(batch) == first.items == 1:
+            return [self.outputs_of(first)]
+        kind, feeds = first.kind, first.feeds
+        rows_of_items = [each.rows // each.items for each in batch for _ in range(each.items)]
+        items, rows = len(rows_of_items), sum(rows_of_items)
+        if len(batch) > 1:
+            feeds = {
+                name: np.concatenate([each.feeds[name] for each in batch], kind.inputs[name])
+                if name in kind.inputs
+                else array
+                for name, array in feeds.items()
+            }
+        outputs = self._run_rows(kind, items, feeds, rows, True)
+        kind.judge(items, rows)
+        return JoinedOutputs(outputs, kind.axes, rows_of_items)
 
     def _run_rows(self, kind: RequestKind, requests: int, feeds: Arrays, rows: int, note: bool) -> list[np.ndarray]:
         """Run ``rows`` rows in the sizes that take least, the last one padded with copies of the last row."""

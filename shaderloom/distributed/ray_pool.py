@@ -11,8 +11,9 @@ from typing import Any, Self
 
 import ray
 
+from ..pool.chunk import Chunk, Item
 from ..pool.pool import AUTO_BATCH
-from ..pool.worker import Item, WorkerJob, apart, open_answers
+from ..pool.worker import WorkerJob, apart, open_answers
 from ..runtime.bundle.files import is_bundle
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import DeviceError
@@ -88,7 +89,7 @@ class _Actor:
 
     def answer(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
         """Return the outputs or the error of each item, in order."""
-        return apart(self._answer(chunk))
+        return apart(self._answer(Chunk([], chunk)))
 
 
 def _chunks(items: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Item]]:

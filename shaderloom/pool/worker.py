@@ -23,13 +23,13 @@ from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, Unsuppo
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
 from .channel import SMALL, Channel, Received
+from .chunk import Chunk, unpacked
 from .shared_memory import SharedMemory
 
-Item = tuple[int, Mapping[str, Any]]  #: its number and its inputs
 #: Numbers of items, and the outputs, or the error, of each
 Answer = tuple[Sequence[int], Iterable[Any]]
 #: Gives the answers to a chunk, of all its items in any order
-Answers = Callable[[Sequence[Item]], list[Answer]]
+Answers = Callable[[Chunk], list[Answer]]
 
 
 @record
@@ -46,10 +46,10 @@ class WorkerJob:
 def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory], job: WorkerJob) -> None:
     """Serve chunks of items until the connection ends.
 
-    Messages in: arrays that are to be neighbours in memory, and items with these arrays.  Messages out: ``("ready",
-    name of the device, whether items are joined)`` or ``("failed", error)`` once, then ``("answers", [Answer, ...])``
-    for each chunk, with its memory, and ``("lost", reason)`` before the process of a lost device ends.  At any time
-    there may be ``("notice", (text, category))``, which is for the program to show.
+    Messages in: :data:`ChunkMessage` with its stacks.  Messages out: ``("ready", name of the device, whether items are
+    joined)`` or ``("failed", error)`` once, then ``("answers", [Answer, ...])`` for each chunk, with its memory, and
+    ``("lost", reason)`` before the process of a lost device ends.  At any time there may be ``("notice", (text,
+    category))``, which is for the program to show.
     """
     channel = Channel(connection, memories)
     show_by(lambda text, category: channel.send(("notice", (text, category))))
@@ -86,11 +86,11 @@ def _receive(channel: Channel, answer: Answers, answering: int) -> None:
 
 
 def _serve(channel: Channel, answer: Answers, received: Received) -> None:
-    _, chunk = received.message
+    chunk = unpacked(received.message, received.stacks)
     try:
         answers = answer(chunk)
     except Exception as error:
-        answers = [([number], [portable(error)]) for number, _ in chunk]
+        answers = [([number], [portable(error)]) for number, _ in chunk.items()]
     outcomes = (each for _, answer in answers if isinstance(answer, list) for each in answer)
     lost = next((each for each in outcomes if isinstance(each, DeviceLost)), None)
     try:
@@ -126,8 +126,8 @@ class _SingleAnswers:
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
 
-    def __call__(self, chunk: Sequence[Item]) -> list[Answer]:
-        return [([number], [self.run(feeds)]) for number, feeds in chunk]
+    def __call__(self, chunk: Chunk) -> list[Answer]:
+        return [([number], [self.run(feeds)]) for number, feeds in chunk.items()]
 
     def run(self, feeds: Mapping[str, Any]) -> Any:
         """Return the outputs of one item, or its error."""
@@ -145,8 +145,8 @@ class _Batch:
     requests: list[Request]
     rows: int
 
-    def add(self, number: int, request: Request) -> None:
-        self.numbers.append(number)
+    def add(self, numbers: Sequence[int], request: Request) -> None:
+        self.numbers += numbers
         self.requests.append(request)
         self.rows += request.rows
 
@@ -157,30 +157,49 @@ class _JoinedAnswers:
     def __init__(self, runner: RowRunner, most: int, alone: _SingleAnswers | None) -> None:
         self._runner, self._most, self._alone = runner, most, alone
 
-    def __call__(self, chunk: Sequence[Item]) -> list[Answer]:
+    def __call__(self, chunk: Chunk) -> list[Answer]:
         answers: list[Answer] = []
-        batches: dict[Hashable, list[_Batch]] = defaultdict(list)
-        for number, feeds in chunk:
+        lines: dict[Hashable, list[_Batch]] = defaultdict(list)
+        singles = list(chunk.singles)
+        for group in chunk.groups:
+            try:
+                requests = self._runner.requests(group.stacks, len(group.numbers))
+            except Exception:
+                singles += group.items()  # each has its own error
+                continue
+            numbers = iter(group.numbers)
+            for request in requests:
+                self._append(lines[request.key], list(itertools.islice(numbers, request.items)), request)
+        for number, feeds in singles:
             try:
                 request = self._runner.request(feeds)
             except Exception as error:
                 answers.append(([number], [portable(error) if self._alone is None else self._alone.run(feeds)]))
-                continue
-            line = batches[request.key]
-            if not line or line[-1].rows + request.rows > self._most:
-                line.append(_Batch([], [], 0))
-            line[-1].add(number, request)
-        for line in batches.values():
-            answers += [(batch.numbers, self._outcomes(batch.requests)) for batch in line]
+            else:
+                self._append(lines[request.key], [number], request)
+        answers += [(batch.numbers, self._outcomes(batch)) for line in lines.values() for batch in line]
         return answers
 
-    def _outcomes(self, requests: Sequence[Request]) -> Iterable[Any]:
-        """Return the outcome of each request.
+    def _append(self, line: list[_Batch], numbers: Sequence[int], request: Request) -> None:
+        """Append the items of a request to a line of batches that are full but for the last one."""
+        rows = request.rows // request.items
+        while True:
+            if not line or line[-1].rows + rows > self._most:
+                line.append(_Batch([], [], 0))
+            room = (self._most - line[-1].rows) // rows or 1
+            if room >= request.items:
+                line[-1].add(numbers, request)
+                return
+            line[-1].add(numbers[:room], request.between(0, room))
+            numbers, request = numbers[room:], request.between(room, request.items)
+
+    def _outcomes(self, batch: _Batch) -> Iterable[Any]:
+        """Return the outcome of each item.
 
         Small outputs stay joined: the program divides them in less time than their arrays take to be sent.
         """
-        outcomes = self._runner.outcomes(requests)
-        most = SMALL * len(requests)
+        outcomes = self._runner.outcomes(batch.requests)
+        most = SMALL * len(batch.numbers)
         if isinstance(outcomes, JoinedOutputs) and all(array.nbytes < most for array in outcomes.arrays):
             return outcomes
         return [portable(each) if isinstance(each, Exception) else each for each in outcomes]

@@ -7,18 +7,16 @@ import queue
 import signal
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
-
-import numpy as np
 
 from ..batching.batch_sizes import DeviceTimes
 from ..notices import ShaderloomWarning, notify
 from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
-from .channel import SMALL, Channel, Received
+from .channel import Channel, Received
+from .chunk import packed
 from .shared_memory import shared_memories
 from .work import Item, Work
 from .worker import WorkerJob, apart, run_worker
@@ -100,8 +98,8 @@ class DeviceWorker:
         Where they cannot be pickled each is sent alone, so that the error is that of one.
         """
         try:
-            arrays, chunk = _neighbours(items)
-            self.channel.send((arrays, chunk), slot)
+            message, stacks = packed((item.number, item.feeds) for item in items)
+            self.channel.send(message, slot, stacks=stacks)
         except OSError:
             work.give_back(self._release(items), "the process ended")
             return False
@@ -122,7 +120,7 @@ class DeviceWorker:
         reason = "the process ended"
         while True:
             try:
-                (kind, facts), slot, _ = self._receive(_tell)
+                (kind, facts), _, slot, _ = self._receive(_tell)
             except (EOFError, OSError):
                 return reason
             if kind == "lost":
@@ -165,25 +163,6 @@ class DeviceWorker:
         self.is_wanted.clear()
         for _ in range(SENDERS):
             self._free.put(0)
-
-
-def _neighbours(items: Sequence[Item]) -> tuple[list[list[np.ndarray]], list[tuple[int, Any]]]:
-    """Return the large arrays of items, contiguous, in the order in which they are to lie in memory, and the items.
-
-    Those of one input follow one another, so that a worker finds joined what it would join.
-    """
-    arrays: dict[str, list[np.ndarray]] = defaultdict(list)
-    chunk: list[tuple[int, Any]] = []
-    for item in items:
-        feeds = item.feeds
-        if isinstance(feeds, Mapping):
-            feeds = dict(feeds)
-            for name, value in feeds.items():
-                if isinstance(value, np.ndarray) and value.nbytes >= SMALL and not value.dtype.hasobject:
-                    feeds[name] = array = np.ascontiguousarray(value)
-                    arrays[name].append(array)
-        chunk.append((item.number, feeds))
-    return list(arrays.values()), chunk
 
 
 class Workers:

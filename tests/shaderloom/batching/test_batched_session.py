@@ -16,6 +16,7 @@ import pytest
 
 import shaderloom
 from shaderloom.batching.requests import RequestQueue
+from shaderloom.batching.row_runner import RowRunner
 from shaderloom.runtime.plan.errors import ClosedError, InputError, LimitError, UnsupportedError
 
 from ...support.patience import PATIENCE
@@ -34,6 +35,7 @@ classifier (float[batch, k, 4] x, float[4] b, int64[batch, 1] i) => (float[batch
     z = GatherElements<axis = 1>(p, e)
 }
 """
+NEGATIVE = '<ir_version: 8, opset_import: ["" : 18]> negative (float[n, k] x) => (float[n, k] y) { y = Neg(x) }'
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +94,27 @@ def test_only_requests_with_equal_shared_inputs_are_joined(session):
         each["b"] = each["b"] * (number % 2)
     with session.batched(8, max_wait_ms=50) as batched:
         check([batched.submit(each) for each in requests], requests, session)
+
+
+def test_stacked_inputs_are_one_request_unless_some_have_no_rows(session, each_device):
+    requests = [feeds(number) for number in range(3)]
+    stacks = {name: np.stack([each[name] for each in requests]) for name in requests[0]}
+    runner = RowRunner(session.as_rows(), 8)
+    assert [each.items for each in runner.requests(stacks, 3)] == [1, 1, 1]
+    outcomes = runner.outcomes(runner.requests(stacks, 3))
+    for outputs, request in zip(outcomes, requests, strict=True):
+        for joined, alone in zip(outputs, session.run(None, request), strict=True):
+            np.testing.assert_array_equal(joined, alone)
+    negative = onnx.parser.parse_model(NEGATIVE)
+    x = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+    with shaderloom.InferenceSession(negative, device=each_device, cache=False) as opened:
+        runner = RowRunner(opened.as_rows(), 8)
+        (request,) = runner.requests({"x": x}, 3)
+        assert np.shares_memory(request.feeds["x"], x) and (request.items, request.rows) == (3, 6)
+        parts = [request.between(1, 3), request.between(0, 1)]
+        np.testing.assert_array_equal(list(runner.outcomes(parts)), -x[[1, 2, 0], None])
+        with pytest.raises(InputError):
+            runner.requests({"x": x.astype(np.float64)}, 3)
 
 
 def test_many_threads(session):

@@ -30,7 +30,7 @@ def pair(memories: Sequence[SharedMemory]) -> tuple[Channel, Channel]:
     return Channel(ours, memories), Channel(theirs, memories, copies=True)
 
 
-def passed(sender: Channel, receiver: Channel, message: Any, *place: int) -> Received:
+def passed(sender: Channel, receiver: Channel, message: Any, *place: Any) -> Received:
     """Send in a thread, as a connection holds little."""
     thread = threading.Thread(target=sender.send, args=(message, *place))
     thread.start()
@@ -51,22 +51,49 @@ def test_arrays_arrive_as_they_were(memories):
                 np.testing.assert_array_equal(array, expected, err_msg=str(number))
 
 
+def stack(shape: tuple[int, ...], dtype: str, count: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(0)
+    return [(draw.standard_normal(shape) * 9).astype(dtype) for _ in range(count)]
+
+
+STACKS = [
+    stack((1, 30_001), "f4", 3),
+    stack((1, 7), "i1", 5),
+    [array.T for array in stack((50, 40), ">f8", 4)],
+    stack((0, 5), "f4", 3),
+    stack((), "f2", 9000),
+    stack((2, 9000), "U3", 1),
+]
+
+
+@pytest.mark.parametrize("memories", [shared_memories(2), []], ids=["shared", "apart"])
+def test_stacks_arrive_as_one_array_each(memories):
+    worker, pool = pair(memories)
+    for sender, receiver in ((pool, worker), (worker, pool)):
+        for _ in range(2):
+            received = passed(sender, receiver, ("beside", ARRAYS), 1, 7, STACKS)
+            for array, arrays in zip(received.stacks, STACKS, strict=True):
+                assert array.dtype == arrays[0].dtype
+                np.testing.assert_array_equal(array, np.stack(arrays))
+            for array, expected in zip(received.message[1], ARRAYS, strict=True):
+                np.testing.assert_array_equal(array, expected)
+
+
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files without a name")
-def test_large_arrays_of_one_shape_are_neighbours_in_shared_memory():
+def test_large_stacks_are_views_of_shared_memory():
     memories = shared_memories(1)
     worker, pool = pair(memories)
-    rows = [np.full((1, 30_001), number, np.float32) for number in range(3)]
-    received = passed(pool, worker, rows, 0)
-    addresses = [array.__array_interface__["data"][0] for array in received.message]
-    assert np.diff(addresses).tolist() == [rows[0].nbytes] * 2
-    assert all(np.shares_memory(array, memories[0].bytes(1)) for array in received.message)
-    assert not any(array.flags.writeable for array in received.message)
-    assert len({id(array.base.base.obj) for array in received.message}) == 1, "the memory is asked for once"
-    assert received.end == 3 * rows[0].nbytes
-    back = passed(worker, pool, received.message, 0, received.end)
-    assert not any(np.shares_memory(array, memories[0].bytes(1)) for array in back.message)
-    np.testing.assert_array_equal(np.concatenate(received.message), np.concatenate(rows))
-    np.testing.assert_array_equal(np.concatenate(back.message), np.concatenate(rows))
+    received = passed(pool, worker, ARRAYS[1], 0, 0, STACKS[:2])
+    large, small = received.stacks
+    for array in (large, received.message):
+        assert np.shares_memory(array, memories[0].bytes(1)) and not array.flags.writeable
+    assert large.flags.c_contiguous
+    assert not np.shares_memory(small, memories[0].bytes(1))
+    assert received.end >= large.nbytes + received.message.nbytes
+    back = passed(worker, pool, received.message, 0, received.end, [list(large)])
+    for array, expected in ((back.message, ARRAYS[1]), (back.stacks[0], large)):
+        assert not np.shares_memory(array, memories[0].bytes(1))
+        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files without a name")
@@ -78,7 +105,9 @@ def test_without_room_arrays_follow_the_message(monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(memories[0], "bytes", full)
-    np.testing.assert_array_equal(passed(pool, worker, ARRAYS[1], 0).message, ARRAYS[1])
+    received = passed(pool, worker, ARRAYS[1], 0, 0, STACKS[:1])
+    np.testing.assert_array_equal(received.message, ARRAYS[1])
+    np.testing.assert_array_equal(received.stacks[0], np.stack(STACKS[0]))
 
 
 def test_what_cannot_be_pickled_is_not_sent():
