@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ir.dataflow import operands, preorder
 from ..ir.graph import Node, Shape, Value
 from ..ops.checks import broadcast_dim
 from ..ops.registry import Builder
 from ..rewriting.builder import GraphBuilder
 from ..rewriting.rules import GraphFacts, operator_key
+from ..symbolic import polynomial as ix
 
 
 def produced_by(value: Value | None, *operators: str) -> Node | None:
@@ -23,6 +25,14 @@ def static_numbers(value: Value | None) -> np.ndarray | None:
     if value is None or value.static_value is None or value.static_value.dtype == object:
         return None
     return value.static_value
+
+
+def is_narrow(weight: Value, bits: int) -> bool:
+    """Return whether a weight is computed from as many numbers of fewer than ``bits`` bits."""
+    elements = ix.bounds(weight.elements)
+    return any(
+        value.dtype.bits < bits and ix.bounds(value.elements) == elements for value in preorder([weight], operands)
+    )
 
 
 def is_filled_with(value: Value | None, number: float) -> bool:

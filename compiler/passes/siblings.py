@@ -37,7 +37,7 @@ from ..symbolic import polynomial as ix
 from ..target import Target
 from .constants import join_constants, may_join
 from .large_tensors.ports import binding_bytes
-from .patterns import produced_by, split_constant, static_numbers, varies_along, view
+from .patterns import is_narrow, produced_by, split_constant, static_numbers, varies_along, view
 
 #: What joins behind products besides a constant that is added
 _STEPS = frozenset({"loom.Quantize", "loom.Dequantize", "Add"})
@@ -245,7 +245,7 @@ def _refusal(members: list[_Sibling], facts: GraphFacts, target: Target) -> str 
     if sum(map(_source_bytes, weights)) > target.largest_tensor:
         return "the weight of all would be larger than a binding"
     packed = members[0].is_packed
-    if not packed and any(map(_is_narrow, weights)) and not may_join(weights, -1):
+    if not packed and any(is_narrow(weight, weight.dtype.bits) for weight in weights) and not may_join(weights, -1):
         return "weights of fewer bits are dequantised in different ways"
     if all(each.is_viewed for each in members):
         return None
@@ -266,14 +266,6 @@ def _weight_reason(weight: Value, facts: GraphFacts) -> str | None:
 def _source_bytes(weight: Value) -> int:
     """Return the bytes of the largest constant that a weight is computed from."""
     return max(binding_bytes(value) for value in preorder([weight], operands) if value.is_constant)
-
-
-def _is_narrow(weight: Value) -> bool:
-    """Return whether a weight is computed from constants of fewer bits."""
-    return any(
-        value.dtype.bits < weight.dtype.bits and ix.bounds(value.elements) == ix.bounds(weight.elements)
-        for value in preorder([weight], operands)
-    )
 
 
 def _meet(members: list[_Sibling]) -> bool:

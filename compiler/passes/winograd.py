@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from ...runtime.plan.dtypes import FLOAT16
 from ..compilation import Compilation
 from ..ir.graph import Node, Value
 from ..ops.math.winograd import TAPS, transform
@@ -14,7 +15,7 @@ from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..tuning.config_choice import problem_key
 from ..tuning.winograd_tiles import WinogradProblem, possible_outputs, tile_outputs
-from .patterns import view
+from .patterns import is_narrow, view
 
 #: Family of the problems whether and how to transform
 FAMILY = "winograd"
@@ -50,6 +51,8 @@ def winograd_rule(compilation: Compilation) -> Rule:
             return f"tiles of {value.dtype} are not transformed"
         if not facts.is_constant(weight):
             return "the weight is not constant"
+        if is_narrow(weight, FLOAT16.bits) and not target.transforms_bytes:
+            return "the weight's codes are smaller than their transforms"
         if not all(isinstance(size, int) for size in (*value.shape, *result.shape)):
             return "a size is declared dynamic"
         if value.shape[1] % 4 or result.shape[1] % 4 or 0 in result.shape:

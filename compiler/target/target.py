@@ -133,6 +133,7 @@ class Target:
     has_cheap_barriers: bool  #: whether threads may share a row wherever rows are few
     prefers_long_words: bool  #: whether two neighbouring floats are better loaded as one 64-bit integer
     converts_halves: bool  #: whether reading a half takes no longer than reading a float
+    transforms_bytes: bool  #: whether Winograd's filtering takes weights of 8 bits, too, whose transforms are floats
     by_bits: tuple[str, ...]  #: helpers whose form in integer arithmetic is faster than the driver's function
     multiplies_bytes: bool  #: whether products of the four bytes of a word take the time of one product
     prefers_written_out_loops: bool  #: whether short loops of a fixed number of trips are better written out

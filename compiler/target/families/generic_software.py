@@ -10,4 +10,11 @@ from dataclasses import replace
 
 from . import lavapipe
 
-TARGET = replace(lavapipe.TARGET, name="generic software driver", adapters=(), repaid_runs=75, repaid_range_runs=75)
+TARGET = replace(
+    lavapipe.TARGET,
+    name="generic software driver",
+    adapters=(),
+    repaid_runs=75,
+    repaid_range_runs=75,
+    transforms_bytes=True,  # as SwiftShader, which pages have
+)

@@ -30,6 +30,7 @@ TARGET = Target(
     has_cheap_barriers=False,
     prefers_long_words=True,
     converts_halves=True,
+    transforms_bytes=False,
     by_bits=("pack_float16", "round_float16", "unpack_float16"),
     multiplies_bytes=False,
     prefers_written_out_loops=False,

@@ -65,6 +65,7 @@ TARGET = Target(
     has_cheap_barriers=True,
     prefers_long_words=False,
     converts_halves=True,
+    transforms_bytes=False,
     by_bits=(),
     multiplies_bytes=True,
     prefers_written_out_loops=True,

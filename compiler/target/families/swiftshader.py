@@ -15,6 +15,7 @@ TARGET = replace(
     lavapipe.TARGET,
     inlines_uniforms=False,
     converts_halves=False,  # a dozen operations each
+    transforms_bytes=True,
     by_bits=("pack_float16", "round_float16"),
     name="SwiftShader",
     adapters=("swiftshader",),

@@ -5,6 +5,7 @@ Covers: compiler/kernels/products, compiler/passes/winograd, compiler/ops/math/w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -28,6 +29,7 @@ from ...support.running import compile_for, run_plan
 pytest.importorskip("onnxruntime")
 
 LAVAPIPE = DeviceProfile(kind="cpu", driver="lavapipe", features=frozenset({"subgroup"}), subgroup_size=8)
+SWIFTSHADER = replace(LAVAPIPE, driver="SwiftShader driver", adapter="SwiftShader", subgroup_size=4)
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -102,6 +104,19 @@ def test_which_convolutions_are_rewritten(shape, features, attributes, reason):
     (entry,) = [entry for entry in remarks if entry.rule == "winograd"]
     assert entry.refused == reason
     assert any(node.op == "WinogradInput" for node in graph.nodes) == (reason is None)
+
+
+@pytest.mark.parametrize("driver", [LAVAPIPE, SWIFTSHADER], ids=["lavapipe", "SwiftShader"])
+def test_weights_of_bytes_stay_as_small_as_they_are(driver):
+    """Except where the direct sum was measured as slower."""
+    scale, codes = np.array(0.01, np.float32), np.full((64, 64, 3, 3), 7, np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "scale"], ["w"]),
+        helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    model = make_model(nodes, {"x": random(1, 64, 28, 28)}, ["y"], constants={"codes": codes, "scale": scale})
+    operators = {node.op for node in lower_model(model, {"x": (1, 64, 28, 28)}, driver).graph.nodes}
+    assert ("WinogradInput" in operators) == (driver is SWIFTSHADER)
 
 
 @pytest.mark.parametrize("attributes", [{"strides": [2, 2]}, {"dilations": [2, 2]}, {"group": 2, "pads": [1, 1, 1, 1]}])
