@@ -16,6 +16,8 @@ from ..runtime.plan.errors import ClosedError, DeviceError, ShaderloomError
 _CHUNK_SECONDS = 2e-3
 #: How often an item is given to a worker that is lost before it answers
 MOST_LOSSES = 2
+#: How many forks lie between this process and the one that has imported this module
+_forks = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -48,12 +50,12 @@ class Work:
         self._lock = threading.Lock()
         self._busy, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._idle_waiters = 0
-        self._process = os.getpid()
+        self._forks = _forks
 
     @property
     def is_ours(self) -> bool:
         """Whether this process began the work; a fork of it has neither the threads nor the processes."""
-        return self._process == os.getpid()
+        return self._forks == _forks
 
     def set_chunk(self, least: int, most: int) -> None:
         """Set the least and the greatest chunk, before workers take any."""
@@ -190,3 +192,12 @@ class Work:
         self._pending -= count
         if self._closed and not self._pending:
             self._notify_all()
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # the id of the process would be asked for with every item
+    os.register_at_fork(after_in_child=_count_fork)
