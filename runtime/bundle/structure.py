@@ -20,8 +20,8 @@ from ..plan.size_bounds import LARGEST
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-#: A type with the number of its items: T[9], T[1..9], T{9}
-_MANY = re.compile(r"(.+)([\[{])(?:(\d+)\.\.)?(\d+)[\]}]")
+#: A type with the number of its items: T[9], T[1..9], T{9}; without a number there are at most those of the table
+_MANY = re.compile(r"(.+)([\[{])(?:(\d+)\.\.)?(\d*)[\]}]")
 _OPERATORS = ("+", "*", "//", "%", "min", "max")
 
 Check = Callable[[Any], None]
@@ -65,7 +65,7 @@ def most_of(kind: str, field: str) -> int:
     """Return how many items a field of a record of the table has at most."""
     many = _MANY.fullmatch(fields_of(kind)[field])
     assert many is not None
-    return int(many[4])
+    return int(many[4] or schema()["items"])
 
 
 def read(content: bytes, kind: str) -> Any:
@@ -140,8 +140,8 @@ def _check_of(form: Any) -> Check:
         return _or_null(_check_of(form[:-1]))
     if many := _MANY.fullmatch(form):
         item, bracket, least, most = many.groups()
-        check = _check_of(item)
-        return _list(check, int(least or 0), int(most)) if bracket == "[" else _map(check, int(most))
+        check, most = _check_of(item), int(most or schema()["items"])
+        return _list(check, int(least or 0), most) if bracket == "[" else _map(check, most)
     if "|" in form:
         return _one_of(form.split("|"))
     return _BUILT_IN[form] if form in _BUILT_IN else _named(form)

@@ -63,8 +63,7 @@ export function buffersOn(device, most) {
   function counted(name, size, beside) {
     const { maxBufferSize } = device.limits;
     ensure("device", size <= maxBufferSize, `'${name}' has ${size} bytes; a buffer of the device may have ${maxBufferSize}`);
-    const fits = beside + size <= most;
-    ensure("device", fits, `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${most}`);
+    ensure("device", beside + size <= most, `'${name}' needs ${size} bytes beside ${beside}; maxDeviceBytes is ${most}`);
     return beside + size;
   }
 

@@ -1,8 +1,7 @@
 /** @import { Call, Plan, PlanPort } from "../shaderloom.js" */
 /** @import { Buffers } from "./buffers.js" */
-/** @import { Value } from "./tensors.js" */
 /** @import { CompiledKernel, LoadedPlan } from "./plans.js" */
-/** @import { Symbols } from "./signature.js" */
+/** @import { Symbols, Value } from "./tensors.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
@@ -107,8 +106,8 @@ export function callsOn(device, buffers) {
     let dispatches = 0;
     const commands = plan.commands.map((command) => {
       const count = command.kind === "repeat" ? evaluate(command.count, symbols) : undefined;
-      const fits = count === undefined || (count >= 0 && count <= MOST_ITERATIONS);
-      ensure("bundle", fits, `the plan repeats a command ${count} times`);
+      const times = count ?? 1;
+      ensure("bundle", times >= 0 && times <= MOST_ITERATIONS, `the plan repeats a command ${count} times`);
       const calls = command.calls.flatMap((call) => {
         const grid = call.grid.map((size) => evaluate(size, symbols));
         if (grid.includes(0)) return [];
@@ -118,7 +117,7 @@ export function callsOn(device, buffers) {
         const compiled = /** @type {CompiledKernel} */ (kernels.get(call.kernel)); // the plan was checked
         return [{ call, compiled, grid, work: workOf(call, compiled, grid, symbols) }];
       });
-      dispatches += calls.length * (count ?? 1);
+      dispatches += calls.length * times;
       return { calls, count };
     });
     ensure("bundle", dispatches <= MOST_WORK, `a run has over ${MOST_WORK} dispatches`);

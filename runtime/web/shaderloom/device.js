@@ -4,26 +4,23 @@
 
 import { ensure, failing } from "./errors.js";
 
-/** Return the device once it has what the bundle needs. @param {GPUDevice} device @param {Manifest} manifest
- *  @throws {ShaderloomError} "input" for what is no device, "device" for one that lacks something */
-export function checkDevice(device, manifest) {
-  ensure("input", device.queue, "device is no GPUDevice");
-  requireCapabilities(manifest, device, "the device given");
-  return device;
-}
-
-/** Open a device with what the bundle needs, and with timestamps where the GPU offers them. @param {Manifest} manifest
- *  @throws {ShaderloomError} "device" where there is no such device */
-export async function openDevice(manifest) {
+/** Return the device of the caller's once it has what the bundle needs, or open one that has, with timestamps where the
+ *  GPU offers them. @param {Manifest} manifest @param {GPUDevice} [callers] @throws {ShaderloomError} "input" for what is
+ *  no device, "device" for one that lacks something, and where none can be opened */
+export async function openDevice(manifest, callers) {
+  if (callers) {
+    ensure("input", callers.queue, "device is no GPUDevice");
+    requireCapabilities(manifest, callers, "the device given");
+    return callers;
+  }
   const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
   const advice = "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings";
   ensure("device", globalThis.navigator?.gpu, `this browser offers no WebGPU${why}. ${advice}`);
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   ensure("device", adapter, "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
   requireCapabilities(manifest, adapter, "this GPU");
-  /** @type {GPUFeatureName[]} */
-  const timestamps = adapter.features.has("timestamp-query") ? ["timestamp-query"] : [];
-  const requiredFeatures = [...manifest.features.filter((name) => adapter.features.has(name)), ...timestamps];
+  const features = /** @type {GPUFeatureName[]} */ (["timestamp-query", ...manifest.features]);
+  const requiredFeatures = features.filter((name) => adapter.features.has(name));
   return adapter.requestDevice({ requiredFeatures, requiredLimits: manifest.limits })
     .catch(failing("device", "the GPU device cannot be opened"));
 }
@@ -40,8 +37,8 @@ export function isSoftware(device) {
  *  @param {Manifest} manifest @param {GPUAdapter | GPUDevice} offered @param {string} name @throws {ShaderloomError} "device" */
 function requireCapabilities(manifest, offered, name) {
   const missing = manifest.features
-    .filter((name) => !offered.features.has(name) && !navigator.gpu.wgslLanguageFeatures?.has(name))
-    .map((name) => `the feature ${name}`);
+    .filter((feature) => !offered.features.has(feature) && !navigator.gpu.wgslLanguageFeatures?.has(feature))
+    .map((feature) => `the feature ${feature}`);
   const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
   for (const [limit, needed] of Object.entries(manifest.limits)) {
     const value = limits[limit]; // a name may be that of a method
@@ -52,33 +49,24 @@ function requireCapabilities(manifest, offered, name) {
   ensure("device", !missing.length, `${name} lacks what the bundle needs: ${missing.join(", ")}`);
 }
 
-/** Turn the loss of a device, the end of its session, and what the device reports into errors. */
-export class DeviceGuard {
-  /** Whether the session was disposed of. */
-  closed = false;
-  #loss = "";
+/** What guards a device. @typedef {ReturnType<typeof guardOf>} DeviceGuard */
 
-  /** @param {GPUDevice} device */
-  constructor(device) {
-    this.device = device;
-    /** Resolves with a readable reason when the device is lost before the session is closed. @type {Promise<string>} */
-    this.lost = new Promise((resolve) => {
-      device.lost.then(({ reason, message }) => {
-        if (this.closed) return;
-        this.#loss = `the GPU device was lost (${reason ?? "unknown"})${message ? `: ${message}` : ""}`;
-        resolve(this.#loss);
-      });
+/** Turn the loss of a device, the end of its session, and what the device reports into errors. @param {GPUDevice} device */
+export function guardOf(device) {
+  let [loss, closed] = ["", false];
+  /** Resolves with a readable reason when the device is lost before the session is closed. @type {Promise<string>} */
+  const lost = new Promise((resolve) => {
+    device.lost.then(({ reason, message }) => {
+      if (closed) return;
+      loss = `the GPU device was lost (${reason ?? "unknown"})${message ? `: ${message}` : ""}`;
+      resolve(loss);
     });
-  }
-
-  get isLost() {
-    return this.#loss !== "";
-  }
+  });
 
   /** @throws {ShaderloomError} "closed" after `dispose()`, "device" after a loss */
-  check() {
-    ensure("closed", !this.closed, "the session was disposed of");
-    ensure("device", !this.#loss, this.#loss);
+  function check() {
+    ensure("closed", !closed, "the session was disposed of");
+    ensure("device", !loss, loss);
   }
 
   /**
@@ -89,8 +77,7 @@ export class DeviceGuard {
    * @param {() => Promise<T>} work issues its commands before it returns
    * @throws {ShaderloomError} "device" for what the device reports, or as `check` does
    */
-  async watch(what, work) {
-    const { device } = this;
+  async function watch(what, work) {
     device.pushErrorScope("out-of-memory");
     device.pushErrorScope("validation");
     /** @type {Promise<T> | undefined} */
@@ -103,7 +90,7 @@ export class DeviceGuard {
       failure = error;
     }
     const reports = await Promise.all([device.popErrorScope(), device.popErrorScope()]).catch(() => []);
-    this.check();
+    check();
     if (!pending) throw failure;
     for (const report of reports) {
       const reason = report instanceof GPUOutOfMemoryError ? "not enough GPU memory" : report?.message;
@@ -113,8 +100,15 @@ export class DeviceGuard {
       return await pending;
     } catch (error) {
       await Promise.resolve(); // the device's loss is reported in a microtask
-      this.check();
+      check();
       throw error;
     }
   }
+
+  /** Note that the session is disposed of. */
+  function close() {
+    closed = true;
+  }
+
+  return { device, lost, isLost: () => loss !== "", isClosed: () => closed, check, watch, close };
 }

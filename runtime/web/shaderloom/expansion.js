@@ -90,12 +90,6 @@ function excessOfTokens(tokens) {
     if (kind === values || guessed.has(name)) isSettled = false;
   }
 
-  /** @param {string} name of a value */
-  function fix(name) {
-    if (!immutable.has(name) && values.has(name)) isSettled = false;
-    immutable.add(name);
-  }
-
   const next = () => tokens[at++] ?? "";
 
   const peek = (offset = 0) => tokens[at + offset] ?? "";
@@ -205,7 +199,10 @@ function excessOfTokens(tokens) {
       at++;
       return define(types, name, type());
     }
-    if (keyword !== "var") fix(name);
+    if (keyword !== "var") {
+      if (!immutable.has(name) && values.has(name)) isSettled = false;
+      immutable.add(name);
+    }
     const declared = takes(":") ? type() : 0;
     const isElsewhere = ELSEWHERE.includes(space);
     Object.assign(frame, { declares: isElsewhere ? "" : name, declared, done: 0, current: 0 });
@@ -296,7 +293,8 @@ function excessOfTokens(tokens) {
   for (let pass = 0; pass < PASSES; pass++) {
     guessed.clear();
     [at, scalars, length, inside, isSettled] = [0, 0, 0, "", true];
-    frame = { outer: undefined, done: 0, current: 0, expands: false, declares: "", declared: 0 };
+    frame = /** @type {any} */ (undefined); // the one of the whole text has none around it
+    open();
     for (let token = next(); token && !excess; token = next()) {
       length++;
       take(token);

@@ -22,8 +22,7 @@ import { own } from "./structure.js";
  *   the page may not store
  */
 export async function openFiles(from, { signal, verifyKey, cache, model }) {
-  const isSecure = globalThis.crypto?.subtle;
-  ensure("device", isSecure, "this page is no secure context: serve it over https or from localhost");
+  ensure("device", globalThis.crypto?.subtle, "this page is no secure context: serve it over https or from localhost");
   const isAddress = typeof from === "string" || from instanceof URL;
   const source = isAddress ? folderAt(from) : await (await import("./blobs.js")).filesOf(from);
   const stored = cache ? await (await import("./cache.js")).openCache() : undefined;

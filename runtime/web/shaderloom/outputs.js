@@ -1,8 +1,7 @@
 /** @import { DataType, Located, Plan, RunOptions, Tensor, TypedArray } from "../shaderloom.js" */
 /** @import { Lookup } from "./calls.js" */
-/** @import { Value } from "./tensors.js" */
 /** @import { DeviceGuard } from "./device.js" */
-/** @import { Symbols } from "./signature.js" */
+/** @import { Symbols, Value } from "./tensors.js" */
 
 import { copyBuffer, tensorUsage, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
@@ -177,14 +176,13 @@ export function copiesOn(guard) {
   function takeStaging(size) {
     const index = idle.findIndex((buffer) => buffer.size >= size);
     if (index >= 0) return idle.splice(index, 1)[0];
-    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-    return device.createBuffer({ size, usage, label: "staging" });
+    return device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST, label: "staging" });
   }
 
   /** @param {GPUBuffer} buffer */
   function returnStaging(buffer) {
     buffer.unmap();
-    if (guard.closed || idle.length >= CACHED_STAGING) buffer.destroy();
+    if (guard.isClosed() || idle.length >= CACHED_STAGING) buffer.destroy();
     else idle.push(buffer);
   }
 

@@ -31,29 +31,23 @@ const LEAST_MEASURED_MS = 20;
 /** How far one measurement changes a rate, at most. */
 const LARGEST_CHANGE = 8;
 
-/** Gives runs their turns, and measures how fast the device works. */
-export class Pacer {
-  /** Amounts a millisecond. @type {Amount} */
-  #rates;
-  /** The end of the last turn. @type {Promise<unknown>} */
-  #turns = Promise.resolve();
-  /** When the device ended, or ends, what was submitted. @type {Promise<number>} */
-  ended = Promise.resolve(0);
+/** What paces the runs of a session. @typedef {ReturnType<typeof pacerOn>} Pacer */
 
-  /** @param {DeviceGuard} guard @param {boolean} software whether the device computes on the CPU
-   *  @param {number} most seconds of a run */
-  constructor(guard, software, most) {
-    this.guard = guard;
-    this.most = most;
-    this.#rates = { ...FIRST_RATES[software ? "software" : "gpu"] };
-  }
+/** Give runs their turns, and measure how fast the device works. @param {DeviceGuard} guard
+ *  @param {boolean} software whether the device computes on the CPU @param {number} most seconds of a run */
+export function pacerOn(guard, software, most) {
+  /** Amounts a millisecond. @type {Amount} */
+  const rates = { ...FIRST_RATES[software ? "software" : "gpu"] };
+  /** The end of the last turn. @type {Promise<unknown>} */
+  let turns = Promise.resolve();
+  const pacer = { guard, most, isFull, note, /** When the device ends what was submitted. */ ended: Promise.resolve(0) };
 
   /** Return what `use` gives in a turn, in the order of the calls. @template T @param {AbortSignal | undefined} signal
    *  @param {(turn: Turn) => Promise<T>} use may end the turn before @returns {Promise<T>} */
-  async inTurn(signal, use) {
-    const before = this.#turns;
-    const turn = turnOf(this, signal);
-    this.#turns = before.then(() => turn.ended);
+  async function inTurn(signal, use) {
+    const before = turns;
+    const turn = turnOf(pacer, signal);
+    turns = before.then(() => turn.ended);
     try {
       await abortable(before, signal);
       return await use(turn);
@@ -63,34 +57,37 @@ export class Pacer {
   }
 
   /** Return whether an amount fills a part. @param {Amount} amount */
-  isFull({ work, dispatches }) {
-    const most = Math.min(this.#rates.dispatches * PART_MS, PART_DISPATCHES);
-    return work >= this.#rates.work * PART_MS || dispatches >= most;
+  function isFull({ work, dispatches }) {
+    const most = Math.min(rates.dispatches * PART_MS, PART_DISPATCHES);
+    return work >= rates.work * PART_MS || dispatches >= most;
   }
 
   /** Note that a part was submitted, and return its end. @param {Amount} amount
    *  @param {Promise<void>} abandoned ends when the run waits for it no longer */
-  note(amount, abandoned) {
+  function note(amount, abandoned) {
     const submitted = performance.now();
-    const done = this.guard.device.queue.onSubmittedWorkDone().catch(() => {}); // a loss is told by the guard
-    this.ended = Promise.all([this.ended, Promise.race([done, abandoned])]).then(([before]) => {
+    const done = guard.device.queue.onSubmittedWorkDone().catch(() => {}); // a loss is told by the guard
+    pacer.ended = Promise.all([pacer.ended, Promise.race([done, abandoned])]).then(([before]) => {
       const now = performance.now();
       const elapsed = Math.max(now - Math.max(submitted, before), 0.1);
       for (const what of /** @type {const} */ (["work", "dispatches"])) {
-        const [rate, measured] = [this.#rates[what], amount[what] / elapsed];
+        const [rate, measured] = [rates[what], amount[what] / elapsed];
         if (!measured || (elapsed < LEAST_MEASURED_MS && measured < rate)) continue;
-        this.#rates[what] = Math.min(Math.max(measured, rate / LARGEST_CHANGE), rate * LARGEST_CHANGE);
+        rates[what] = Math.min(Math.max(measured, rate / LARGEST_CHANGE), rate * LARGEST_CHANGE);
       }
       return now;
     });
-    return this.ended;
+    return pacer.ended;
   }
+
+  return { inTurn, isFull };
 }
 
 /** The time from the first part of a run to its last one, in which no other run of the session submits any.
  *  @typedef {ReturnType<typeof turnOf>} Turn */
 
-/** @param {Pacer} pacer @param {AbortSignal} [signal] */
+/** @param {{ guard: DeviceGuard, most: number, ended: Promise<number>, isFull: (amount: Amount) => boolean,
+ *  note: (amount: Amount, abandoned: Promise<void>) => Promise<number> }} pacer @param {AbortSignal} [signal] */
 function turnOf(pacer, signal) {
   const { guard, most } = pacer;
   /** Milliseconds for which the run waited for the device. */
@@ -155,8 +152,7 @@ function turnOf(pacer, signal) {
   function note(work, dispatches) {
     ahead.work += work;
     ahead.dispatches += dispatches;
-    const ended = pacer.note({ work, dispatches }, abandoned);
-    ends.push(ended.then(() => {
+    ends.push(pacer.note({ work, dispatches }, abandoned).then(() => {
       ahead.work -= work;
       ahead.dispatches -= dispatches;
       ends.shift();
@@ -175,9 +171,8 @@ function turnOf(pacer, signal) {
   async function wait(promise) {
     await abortable(/** @type {Promise<unknown>} */ (Promise.race([promise, others])), signal);
     const begun = performance.now();
-    const left = Math.min(1000 * most - waited, 2 ** 31 - 1); // what a timer takes
     const [late, setLate] = deferred();
-    const timer = setTimeout(setLate, left);
+    const timer = setTimeout(setLate, Math.min(1000 * most - waited, 2 ** 31 - 1)); // what a timer takes
     const tooLong = late.then(() => {
       abandon(undefined);
       const text = `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`;

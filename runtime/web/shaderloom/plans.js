@@ -1,5 +1,8 @@
-/** @import { Kernel, Plan } from "../shaderloom.js" */
-/** @import { Foundation } from "./attachment.js" */
+/** @import { Kernel, Plan, Progress } from "../shaderloom.js" */
+/** @import { Buffers } from "./buffers.js" */
+/** @import { DeviceGuard } from "./device.js" */
+/** @import { BundleFiles } from "./files.js" */
+/** @import { SharedDevice } from "./sharing.js" */
 /** @import { Source } from "./outputs.js" */
 
 import { readPlan } from "./checking.js";
@@ -25,6 +28,10 @@ const BINDING_TYPES = {
 
 /** Kernels that are fetched and compiled at once: enough for the cores, and what a cancelled load leaves to the browser. */
 const AT_ONCE = 16;
+
+/** What plans are loaded with; `software` says whether the device computes on the CPU, for which there are other kernels.
+ *  @typedef {{ files: BundleFiles, onProgress: (progress: Progress) => void, software: boolean, guard: DeviceGuard,
+ *  shared: SharedDevice, buffers: Buffers }} Foundation */
 
 /** The plans of a session. @typedef {ReturnType<typeof plansOn>} Plans */
 

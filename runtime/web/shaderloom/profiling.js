@@ -1,9 +1,7 @@
 /** @import { Call, CallTime } from "../shaderloom.js" */
-/** @import { Attachment } from "./attachment.js" */
+/** @import { Attachment } from "./session.js" */
 /** @import { Dispatch } from "./calls.js" */
-/** @import { LoadedPlan } from "./plans.js" */
 /** @import { TimeCalls } from "./programs.js" */
-/** @import { Match } from "./signature.js" */
 
 import { ensure } from "./errors.js";
 import { encodeCall } from "./pacing.js";
@@ -16,11 +14,11 @@ const CALLS_A_SET = 2048;
  *  @param {Attachment} on @param {(time: TimeCalls) => Promise<unknown>} run @returns {Promise<CallTime[]>}
  *  @throws {ShaderloomError} "device" where there are no timestamps */
 export async function profileOf(on, run) {
-  ensure("device", on.guard.device.features.has("timestamp-query"),
-    "the device was opened without the feature timestamp-query");
   /** @type {CallTime[]} */
   const times = [];
   await run(async (turn, dispatches, symbols) => {
+    const hasTimestamps = on.guard.device.features.has("timestamp-query");
+    ensure("device", hasTimestamps, "the device was opened without the feature timestamp-query");
     /** Of the iterations of a call. @type {Map<Call, number>} */
     const sums = new Map();
     const rest = dispatches[Symbol.iterator]();
@@ -36,16 +34,6 @@ export async function profileOf(on, run) {
   });
   return times;
 }
-
-/** Run a plan for `time`, each call in a pass of its own. @param {Attachment} on @param {LoadedPlan} loaded
- *  @param {Match} match @param {TimeCalls} time */
-export const timePlan = (on, loaded, { symbols, values }, time) => on.pacer.inTurn(undefined, async (turn) => {
-  const dispatches = await turn.submit("a profile", (encoder) => {
-    const { dispatches } = on.calls.bind(encoder, loaded, symbols, values);
-    return { finish: () => async () => dispatches };
-  });
-  await time(turn, dispatches, symbols);
-});
 
 /** Encode the next dispatches, and return what reads their times. @param {Attachment} on
  *  @param {GPUCommandEncoder} encoder @param {Iterator<Dispatch>} rest

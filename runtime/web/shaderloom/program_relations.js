@@ -8,7 +8,7 @@ import { requireListed } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
 import { byName, byteBounds, checkRange, checkShapes, fedTypes, fits, isSameType, sizeBounds } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
-import { MOST_ITERATIONS, MOST_WORK } from "./tensors.js";
+import { elementCount, MOST_ITERATIONS, MOST_WORK } from "./tensors.js";
 
 /** Element types of integers that a run may read. */
 const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64"];
@@ -237,11 +237,8 @@ function checkProgram(manifest, program, planKeys, onStage) {
    *  @param {any} step @param {string} field @param {number} count @param {string[]} dtypes */
   function requireRead(step, field, count, dtypes) {
     const { dtype, shape } = within(field, require, step[field]);
-    let elements = 1;
-    for (const size of shape) {
-      elements = typeof size === "number" && elements * size <= SCHEMA.reads ? elements * size : -1;
-    }
-    rule("read", dtypes.includes(dtype) && elements === count,
+    const isFixed = shape.every((/** @type {any} */ size) => typeof size === "number") && elementCount(shape) === count;
+    rule("read", isFixed && dtypes.includes(dtype),
       "has another type, or another number of elements, than what is read", field);
   }
 

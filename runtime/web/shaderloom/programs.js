@@ -1,19 +1,20 @@
 // Programs of bundles: loaded where a manifest has some.
 
 /** @import * as api from "../shaderloom.js" */
-/** @import { Attachment } from "./attachment.js" */
+/** @import { Attachment } from "./session.js" */
 /** @import { Dispatch } from "./calls.js" */
 /** @import { Content } from "./outputs.js" */
 /** @import { Turn } from "./pacing.js" */
 /** @import { PlanKeys } from "./plans.js" */
-/** @import { Match, Symbols } from "./signature.js" */
+/** @import { Match, Symbols } from "./tensors.js" */
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
 import { contentOf, outputOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
-import { rangeViolation } from "./signature.js";
-import { evaluate, isBuffer, MOST_WORK, requireShape, shapeOf, tensorBytes, typedArray } from "./tensors.js";
+import {
+  evaluate, isBuffer, MOST_WORK, rangeViolation, requireShape, shapeOf, tensorBytes, typedArray,
+} from "./tensors.js";
 
 export { checkPrograms, stageUses } from "./program_relations.js";
 

@@ -1,8 +1,9 @@
 // The types of all fields of manifest.json and plan-KEY.json, and their bounds: what follows the equals sign is JSON,
 // which the Python reader takes from this file. A record is the names of its fields with their types, of which those
 // with ? may be missing, in as many texts as it has lines; an object is records by their field "kind". T? is T or null,
-// T[9] a list of at most 9, T[1..9] one that is not empty, T{9} items by name, (T, U) a list of these, a|b one of these
-// texts. docs/guide/bundles.md says what each type without parts means.
+// T[9] a list of at most 9, T[1..9] one that is not empty, T{9} items by name; without a number there are at most those
+// of "items". (T, U) is a list of these, a|b one of these texts. docs/guide/bundles.md says what each type without parts
+// means.
 
 /** @type {import("./structure.js").Schema} */
 export const SCHEMA = {
@@ -10,6 +11,7 @@ export const SCHEMA = {
   "depth": 100,
   "steps": 4096,
   "reads": 256,
+  "items": 65536,
   "size": { "nodes": 1024, "depth": 32 },
   "dtypes": {
     "float32": 4, "uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "int32": 4, "int64": 8, "bool": 1, "float16": 2,
@@ -26,18 +28,18 @@ export const SCHEMA = {
     ],
     "metadata": [
       "producer_name?: text, domain?: text, description?: text, graph_name?: text, graph_description?: text",
-      "version?: integer, custom_metadata_map?: text{65536}"
+      "version?: integer, custom_metadata_map?: text{}"
     ],
-    "ports": "port[65536]",
+    "ports": "port[]",
     "port": ["name: text, dtype: dtype?, dims: dim?[32]?"],
     "range": ["low: count, high: count, step: count"],
     "integer range": ["low: integer, high: integer, step: count"],
-    "plan record": ["key: key, file: text, shapes: dim[32]{65536}, software?: key, rows?: batch axes"],
-    "batch axes": ["inputs: count{65536}, outputs: count{65536}"],
-    "program": ["key: key, shapes: dim[32]{65536}, ranges: integer range{4096}, steps: steps"],
-    "steps": "step[65536]",
+    "plan record": ["key: key, file: text, shapes: dim[32]{}, software?: key, rows?: batch axes"],
+    "batch axes": ["inputs: count{}, outputs: count{}"],
+    "program": ["key: key, shapes: dim[32]{}, ranges: integer range{4096}, steps: steps"],
+    "steps": "step[]",
     "step": {
-      "stage": ["plan: key, inputs: text[65536], sizes: text{4096}, outputs: plan ports, software?: key"],
+      "stage": ["plan: key, inputs: text[], sizes: text{4096}, outputs: plan ports, software?: key"],
       "read": ["value: text, symbols: text[1..256]"],
       "alias": ["value: text, source: text"],
       "loop": [
@@ -50,17 +52,17 @@ export const SCHEMA = {
     },
     "carried": ["name: text, initial: text, next: text, result: text?, symbols?: text?[32]"],
     "stacked": ["row: text, result: text, dtype: device dtype, shape: shape"],
-    "weight record": ["bytes: count, parts: part[1..65536]"],
+    "weight record": ["bytes: count, parts: part[1..]"],
     "part": ["file: text, offset: count, length: count"],
     "sample": ["plan: key, file: text, tolerance: number"],
     "file": ["size: count, sha256: key[1000000]"],
     "plan": [
-      "format: format, key: key, inputs: plan ports, outputs: plan ports, symbols: symbol[1024], arenas: size[65536]",
-      "problems: integer[1..16384][1000000], kernels: kernel[65536], commands: command[65536]",
-      "weights: weight[1000000], constants: constant[65536], aliases: alias[65536], states: state[65536]",
+      "format: format, key: key, inputs: plan ports, outputs: plan ports, symbols: symbol[1024], arenas: size[]",
+      "problems: integer[1..16384][1000000], kernels: kernel[], commands: command[]",
+      "weights: weight[1000000], constants: constant[], aliases: alias[], states: state[]",
       "facts: facts, notes: notes"
     ],
-    "plan ports": "plan port[65536]",
+    "plan ports": "plan port[]",
     "plan port": ["name: text, dtype: device dtype, shape: shape"],
     "shape": "size[32]",
     "symbol": ["name: text, low: count, high: count, step: count"],
@@ -75,7 +77,7 @@ export const SCHEMA = {
       "repeat": ["calls: call[1000000], count: size"]
     },
     "call": [
-      "kernel: key, ranges: buffer range[1000], grid: size[3..3], origins: text[65536]",
+      "kernel: key, ranges: buffer range[1000], grid: size[3..3], origins: text[]",
       "label: text, flops: size, bytes: size"
     ],
     "buffer range": ["buffer: text, offset: size, size: size"],
@@ -97,13 +99,13 @@ export const SCHEMA = {
     "axis pair": "count[2..2]",
     "call facts": ["operands: count[1..1000], also: count[1000], in_place: count?"],
     "decision": ["problem: text, source: text, candidates: count, nanoseconds: number?, analytic_nanoseconds: number?"],
-    "precision facts": ["measured: text[4000000], positions: text[65536], overflowing: overflowing{65536}"],
+    "precision facts": ["measured: text[4000000], positions: text[], overflowing: overflowing{}"],
     "overflowing": "flag[2..2]",
     "notes": [
       "calls: call notes[1000000], memory: memory notes?, not_fused: fusion refusal[4000000]",
-      "alternatives: alternative[65536]{1000000}, precision: precision notes?, widened: full precision value[4000000]"
+      "alternatives: alternative[]{1000000}, precision: precision notes?, widened: full precision value[4000000]"
     ],
-    "call notes": ["family: text, prologue: text[65536], anchor: text[65536], epilogue: text[65536], decision: text?"],
+    "call notes": ["family: text, prologue: text[], anchor: text[], epilogue: text[], decision: text?"],
     "memory notes": [
       "planned_bytes: count, naive_bytes: count, lower_bound_bytes: count, weight_bytes: count, in_place: count"
     ],

@@ -1,19 +1,25 @@
 /** @import * as api from "../shaderloom.js" */
-/** @import { LoadedPlan } from "./plans.js" */
-/** @import { TimeCalls } from "./programs.js" */
-/** @typedef {typeof import("./programs.js")} Programs */
-/** @import { Attachment } from "./attachment.js" */
+/** @import { Dispatch } from "./calls.js" */
 /** @import { BundleFiles } from "./files.js" */
-/** @import { Match } from "./signature.js" */
+/** @import { Foundation } from "./plans.js" */
+/** @import { Options } from "./programs.js" */
+/** @import { Match } from "./tensors.js" */
+/** @typedef {typeof import("./programs.js")} Programs */
 
-import { attachmentOf } from "./attachment.js";
-import { checkDevice, openDevice } from "./device.js";
+import { buffersOn } from "./buffers.js";
+import { callsOn } from "./calls.js";
+import { guardOf, isSoftware, openDevice } from "./device.js";
 import { abortable, ensure } from "./errors.js";
 import { openFiles } from "./files.js";
-import { begunBuffers, contentOf, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
-import { signatureOf } from "./signature.js";
-import { requireShape } from "./tensors.js";
-import { requireFewer, uploadWeights } from "./weights.js";
+import { begunBuffers, contentOf, copiesOn, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
+import { pacerOn } from "./pacing.js";
+import { plansOn } from "./plans.js";
+import { sharedOn } from "./sharing.js";
+import { requireShape, signatureOf } from "./tensors.js";
+import { totalBytes, uploadWeights } from "./weights.js";
+
+/** Bytes of weights that a bundle may have, and of what is beside them, unless a page says otherwise. */
+const MOST_WEIGHTS = 2 ** 33;
 
 /**
  * Open a bundle and upload its weights.
@@ -31,7 +37,9 @@ async function open(source, options) {
   options.signal?.throwIfAborted();
   reporter(options)({ what: "bundle", done: 0, total: 1, awaits: "manifest.json" });
   const files = await openFiles(source, options);
-  requireFewer(files.manifest, options.maxWeightBytes);
+  const total = totalBytes(files.manifest);
+  const { maxWeightBytes = MOST_WEIGHTS } = options;
+  ensure("bundle", total <= maxWeightBytes, `the weights have ${total} bytes; maxWeightBytes is ${maxWeightBytes}`);
   return sessionOf(files, options, await attach(files, options));
 }
 
@@ -47,17 +55,17 @@ function sessionOf(files, loadOptions, on) {
 
   /** @param {api.RecoverOptions} changes @throws {ShaderloomError} "input" where a device is missing, and as `load` does */
   async function recover({ device, signal, onProgress }) {
-    if (on.guard.closed) on.guard.check();
-    if (!on.guard.isLost) return;
+    if (on.guard.isClosed()) on.guard.check();
+    if (!on.guard.isLost()) return;
     ensure("input", device || !loadOptions.device, "the device that was lost was the caller's: recover({ device })");
     const lost = on;
     on = await attach(files, { ...loadOptions, device, signal, onProgress });
-    const isClosed = lost.guard.closed;
+    const isClosed = lost.guard.isClosed();
     lost.dispose();
     if (isClosed) on.dispose();
   }
 
-  /** Run a plan or a program. @param {api.Feeds} feeds @param {api.RunOptions} options
+  /** Run a plan or a program. @param {api.Feeds} feeds @param {Options} options
    *  @returns {Promise<Record<string, api.Tensor>>}
    *  @throws {ShaderloomError} "input", "device", "bundle" or "closed"; and the signal's reason once it is aborted */
   async function run(feeds, options) {
@@ -65,33 +73,32 @@ function sessionOf(files, loadOptions, on) {
     options.signal?.throwIfAborted();
     guard.check();
     const match = signature.match(feeds);
-    if (match.program) return runProgram(match, options);
-    const { symbols, values } = match;
-    const loaded = await planFor(match);
+    if (match.program) {
+      const { runProgram } = /** @type {Programs} */ (files.programs);
+      return runProgram(on, /** @type {Required<Match>} */ (match), outputs, options);
+    }
+    const { index, symbols, values } = match;
+    const loaded = await on.plans.get(plans[index]);
     const { plan, sources } = loaded;
+    for (const port of plan.inputs) requireShape(port, symbols, values[port.name]);
     const wanted = selectOutputs(plan, symbols, options.outputs);
     const begun = options.inPlace ? begunBuffers(plan, values) : new Map();
-    return pacer.inTurn(options.signal, (turn) => turn.submit("a run", (encoder) => {
-      const placed = placeOutputs(guard.device, wanted, options, begun);
-      const { dispatches, lookup } = calls.bind(encoder, loaded, symbols, values, writtenBuffers(sources, placed, begun));
-      const finish = (/** @type {GPUCommandEncoder} */ last) => {
-        turn.end();
-        return copies.deliver(last, placed, (name) => contentOf(sources.get(name), lookup));
-      };
-      return { dispatches, finish };
-    }));
-  }
-
-  /** Run the program that the feeds were matched with.
-   *  @param {Match} match @param {api.RunOptions & { time?: TimeCalls }} options */
-  const runProgram = (match, options) =>
-    /** @type {Programs} */ (files.programs).runProgram(on, /** @type {Required<Match>} */ (match), outputs, options);
-
-  /** Return the loaded plan that the feeds were matched with. @param {Match} match @returns {Promise<LoadedPlan>} */
-  async function planFor({ index, symbols, values }) {
-    const loaded = await on.plans.get(plans[index]);
-    for (const port of loaded.plan.inputs) requireShape(port, symbols, values[port.name]);
-    return loaded;
+    return pacer.inTurn(options.signal, async (turn) => {
+      /** @type {Iterable<Dispatch>} */
+      let timed = [];
+      const results = await turn.submit("a run", (encoder) => {
+        const placed = placeOutputs(guard.device, wanted, options, begun);
+        const { dispatches, lookup } = calls.bind(encoder, loaded, symbols, values, writtenBuffers(sources, placed, begun));
+        if (options.time) timed = dispatches;
+        const finish = (/** @type {GPUCommandEncoder} */ last) => {
+          if (!options.time) turn.end();
+          return copies.deliver(last, placed, (name) => contentOf(sources.get(name), lookup));
+        };
+        return { dispatches: options.time ? [] : dispatches, finish };
+      });
+      await options.time?.(turn, timed, symbols);
+      return results;
+    });
   }
 
   return {
@@ -117,11 +124,8 @@ function sessionOf(files, loadOptions, on) {
     /** @throws {ShaderloomError} "device" where there are no timestamps (feature "timestamp-query"), or as `run` does */
     async profile(feeds) {
       on.guard.check();
-      const { profileOf, timePlan } = await import("./profiling.js");
-      const match = signature.match(feeds);
-      return profileOf(on, async (time) => match.program
-        ? runProgram(match, { outputs: [], time })
-        : timePlan(on, await planFor(match), match, time));
+      const { profileOf } = await import("./profiling.js");
+      return profileOf(on, (time) => run(feeds, { outputs: [], time }));
     },
 
     /** @throws {ShaderloomError} "input", "bundle", "device" or "closed" */
@@ -154,16 +158,46 @@ const reporter = ({ signal, onProgress }) => (progress) => {
   if (!signal?.aborted) onProgress?.(progress);
 };
 
+/** What a session has on a device, from its opening to `dispose()`. @typedef {ReturnType<typeof attachmentOf>} Attachment */
+
+/** @param {BundleFiles} files @param {GPUDevice} device ends with the session unless it is the caller's
+ *  @param {api.LoadOptions} options @param {(progress: api.Progress) => void} onProgress */
+function attachmentOf(files, device, options, onProgress) {
+  const { maxWeightBytes = MOST_WEIGHTS, maxDeviceBytes = maxWeightBytes + MOST_WEIGHTS, maxRunSeconds = 300 } = options;
+  const software = options.software ?? isSoftware(device);
+  const guard = guardOf(device);
+  const shared = sharedOn(device);
+  const buffers = buffersOn(device, maxDeviceBytes);
+  const copies = copiesOn(guard);
+  /** @type {Foundation} */
+  const foundation = { files, onProgress, software, guard, shared, buffers };
+  const plans = plansOn(foundation);
+
+  /** Free everything; what is shared with other sessions stays with them. */
+  function dispose() {
+    if (guard.isClosed()) return;
+    guard.close();
+    buffers.destroy();
+    copies.destroy();
+    plans.clear();
+    shared.leave();
+    if (!options.device) device.destroy();
+  }
+
+  const pacer = pacerOn(guard, software, maxRunSeconds);
+  return { ...foundation, copies, plans, pacer, calls: callsOn(device, buffers), dispose };
+}
+
 /** Open the device that options ask for, upload the weights there, and compile what is prepared.
  *  @param {BundleFiles} files @param {api.LoadOptions} options */
 async function attach(files, options) {
-  const { device: callers, signal } = options;
+  const { signal } = options;
   const { plans, programs } = files.manifest;
   const onProgress = reporter(options);
   onProgress({ what: "device", done: 0, total: 1, awaits: "the GPU device" });
   signal?.throwIfAborted();
-  const device = callers ? checkDevice(callers, files.manifest) : await openDevice(files.manifest);
-  const on = attachmentOf(files, device, !callers, options, onProgress);
+  const device = await openDevice(files.manifest, options.device);
+  const on = attachmentOf(files, device, options, onProgress);
   const stop = () => on.dispose();
   signal?.addEventListener("abort", stop);
   files.loading.signal = signal;
@@ -187,6 +221,5 @@ async function prepare({ manifest: { plans, programs = [] }, programs: runner },
   const records = [...plans.map((plan) => [plan]), ...programs.map(({ steps }) => runner?.stagesOf(steps) ?? [])];
   const chosen = index === undefined ? records : [records[index]];
   ensure("input", chosen[0], `the bundle has no plan ${index}`);
-  const loaded = await on.plans.load(chosen.flat());
-  return loaded.map(({ plan }) => plan);
+  return (await on.plans.load(chosen.flat())).map(({ plan }) => plan);
 }

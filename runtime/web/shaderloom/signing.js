@@ -8,8 +8,7 @@ import { ensure, messageOf, ShaderloomError } from "./errors.js";
  *    with its other half */
 export async function requireSignature(signature, digest, pem) {
   const key = await publicKey(pem);
-  const text = new TextDecoder().decode(signature);
-  const [, digits = ""] = text.match(/^([0-9a-f]{128})\n$/) ?? [];
+  const [, digits = ""] = /^([0-9a-f]{128})\n$/.exec(new TextDecoder().decode(signature)) ?? [];
   const bytes = Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
   const message = new Uint8Array([...new TextEncoder().encode("shaderloom bundle\n"), ...digest]);
   const isSigned = await crypto.subtle.verify("Ed25519", key, bytes, message);

@@ -120,8 +120,7 @@ export function rangeReader(source, name, signal) {
   /** Check that a file that was read to its end has `size` bytes. @param {number} size
    *  @throws {ShaderloomError} "bundle" for one that is longer */
   async function requireEnd(size) {
-    const isLonger = position === size && await hasMore();
-    ensure("bundle", !isLonger, `'${name}' is longer than ${size} bytes`);
+    ensure("bundle", position !== size || !await hasMore(), `'${name}' is longer than ${size} bytes`);
   }
 
   const close = () => void pieces?.return(undefined);

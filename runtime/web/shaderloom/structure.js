@@ -103,8 +103,8 @@ function checkOf(form) {
     const inner = checkOf(form.slice(0, -1));
     return (value) => value === null || inner(value);
   }
-  const [, item, bracket, least, most] = /^(.+)([[{])(?:(\d+)\.\.)?(\d+).$/.exec(form) ?? [];
-  if (item) return (bracket === "[" ? list : map)(checkOf(item), Number(least ?? 0), Number(most));
+  const [, item, bracket, least, most] = /^(.+)([[{])(?:(\d+)\.\.)?(\d*).$/.exec(form) ?? [];
+  if (item) return (bracket === "[" ? list : map)(checkOf(item), Number(least ?? 0), Number(most || SCHEMA.items));
   if (form.includes("|")) return oneOf(form.split("|"));
   return BUILT_IN[form] ?? ((value) => {
     const check = checks.get(form) ?? checkOf(SCHEMA.types[form]);

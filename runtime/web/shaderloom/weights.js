@@ -1,19 +1,11 @@
 /** @import { Manifest } from "../shaderloom.js" */
-/** @import { Attachment } from "./attachment.js" */
+/** @import { Attachment } from "./session.js" */
 /** @import { Buffers } from "./buffers.js" */
 
-import { ensure } from "./errors.js";
 import { CHUNK } from "./manifest_relations.js";
 
 /** A range of a weights' file, and its offset in the buffer of a weight.
  *  @typedef {{ name: string, bytes: number, target: number, begin: number, end: number }} Part */
-
-/** @param {Manifest} manifest @param {number} [most]
- *  @throws {ShaderloomError} "bundle" for weights of more than `most` bytes */
-export function requireFewer(manifest, most = 2 ** 33) {
-  const total = totalBytes(manifest);
-  ensure("bundle", total <= most, `the weights have ${total} bytes; maxWeightBytes is ${most}`);
-}
 
 /** Return the bytes of all weights. @param {Manifest} manifest */
 export const totalBytes = ({ weights }) => Object.values(weights).reduce((sum, { bytes }) => sum + bytes, 0);
