@@ -94,8 +94,8 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
    *  @throws {ShaderloomError} "input" for more than a run may have */
   function countWork(number, step) {
     work += number;
-    const { kind, outputs: [output] = [], iteration, value, condition, test, reason, plan } = step;
-    const subject = output?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan;
+    const { kind, outputs, iteration, value, condition, test, reason, plan } = step;
+    const subject = outputs?.[0]?.name ?? iteration ?? value ?? condition ?? test ?? reason ?? plan;
     ensure("input", work <= MOST_WORK, `a run carries out at most ${MOST_WORK} steps and dispatches; ` +
       `this one has more with its ${kind} of '${subject}'`);
   }
