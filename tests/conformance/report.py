@@ -69,7 +69,8 @@ def _head(devices: Sequence[Results]) -> str:
         "`shaderloom.backend`, and whole models beside onnxruntime on the CPU.\n\n" + "\n".join(rows) + "\n\n"
         '`wgpu`: passed with `providers=["wgpu"]`, every node on the device or folded while compiling. `cpu`: refused '
         'by the device with a reason, and passed with `providers=["wgpu", "cpu"]`. `refused`: by both. `differs`: '
-        "results that are not those of the suite; each one is explained below. `failed`: anything else.\n\n"
+        "results that are not those of the suite; each one is explained below. `drawn`: random numbers, which may "
+        "agree by chance. `failed`: anything else.\n\n"
         "The list of exceptions is a file of the tests (`tests/conformance/expected.toml`): a case that passes or "
         "fails against it fails the tests."
     )

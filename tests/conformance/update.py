@@ -21,7 +21,7 @@ def update(outcomes: Iterable[Outcome]) -> list[Outcome]:
     left = {key: outcome for key, outcome in found.items() if outcome.kind not in ("wgpu", "missing")}
     for number, group in enumerate(groups()):
         for key in group.cases:
-            stays = key not in found or group.device or group.kind == "unsound" or found[key].kind == KINDS[group.kind]
+            stays = key not in found or group.device or group.kind == "unsound" or found[key].kind in KINDS[group.kind]
             if stays and (key not in found or not group.error or group.error in found[key].reason):
                 lists[number].append(key)
                 left.pop(key, None)
@@ -39,7 +39,7 @@ def update(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def _fits(group: Group, outcome: Outcome) -> bool:
     return (
-        bool(group.error) and not group.device and KINDS[group.kind] == outcome.kind and group.error in outcome.reason
+        bool(group.error) and not group.device and outcome.kind in KINDS[group.kind] and group.error in outcome.reason
     )
 
 
