@@ -1,6 +1,6 @@
 """shaderloom.js: devices that are lost and replaced, sessions that share one, and sessions in a worker.
 
-Covers: runtime/web/shaderloom/session.js, runtime/web/shaderloom/sharing.js, runtime/web/shaderloom/device.js.
+Covers: runtime/web/shaderloom/session.js, runtime/web/shaderloom/weights.js, runtime/web/shaderloom/device.js.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """shaderloom.js: where outputs are, and which buffers and copies that takes.
 
-Covers: runtime/web/shaderloom/outputs.js, runtime/web/shaderloom/calls.js.
+Covers: runtime/web/shaderloom/buffers.js, runtime/web/shaderloom/calls.js.
 """
 
 from __future__ import annotations

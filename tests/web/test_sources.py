@@ -1,6 +1,6 @@
 """shaderloom.js: bundles that a page has as a zip, as files or as responses.
 
-Covers: runtime/web/shaderloom/blobs.js, runtime/web/shaderloom/sources.js.
+Covers: runtime/web/shaderloom/blobs.js, runtime/web/shaderloom/files.js.
 """
 
 from __future__ import annotations

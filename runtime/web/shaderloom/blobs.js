@@ -1,6 +1,6 @@
 // Bundles that a page has already: a zip, or a list of files or responses. Loaded where they are asked for.
 
-/** @import { Source } from "./sources.js" */
+/** @import { Source } from "./files.js" */
 
 import { ensure, failing } from "./errors.js";
 

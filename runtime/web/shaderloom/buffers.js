@@ -1,9 +1,15 @@
-/** @import { Plan, TypedArray } from "../shaderloom.js" */
-/** @import { Bounds } from "./shape_relations.js" */
+// The buffers of a session, and the outputs that are in them.
+
+/** @import { DataType, Located, Plan, RunOptions, Tensor, TypedArray } from "../shaderloom.js" */
+/** @import { Lookup } from "./calls.js" */
+/** @import { DeviceGuard } from "./device.js" */
+/** @import { Bounds } from "./manifest_relations.js" */
+/** @import { Symbols, Value } from "./tensors.js" */
 
 import { ensure } from "./errors.js";
-import { byteBounds, sizeBounds } from "./shape_relations.js";
-import { bufferSize } from "./tensors.js";
+import { byteBounds, sizeBounds } from "./manifest_relations.js";
+import { own } from "./structure.js";
+import { bufferSize, isBuffer, shapeOf, tensorBytes, typedArray } from "./tensors.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
 export const tensorUsage = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -123,4 +129,181 @@ export function copyBuffer(encoder, source, target, bytes, why, offset = 0) {
   if (source === target || !bytes) return;
   ensure("input", source.usage & GPUBufferUsage.COPY_SRC, `${why}: its GPUBuffer lacks the usage COPY_SRC`);
   encoder.copyBufferToBuffer(source, 0, target, offset, wholeWords(bytes));
+}
+
+/** An output, and where it goes; one on the device has a buffer there.
+ *  @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output
+ *  @typedef {Output & { location: keyof Located, buffer?: GPUBuffer }} Placed */
+
+/** What an output is: elements, or what is in a buffer.
+ *  @typedef {GPUBuffer | TypedArray & { slice(): TypedArray & { buffer: ArrayBuffer } }} Content */
+
+/** Where an output is: bytes, or the name of a buffer of the plan. @typedef {Uint8Array | string} Source */
+
+/** @type {(keyof Located)[]} */
+const LOCATIONS = ["cpu", "gpu", "view"];
+
+/** Staging buffers that wait for the next run. */
+const CACHED_STAGING = 4;
+
+/** Return the ports of `names`, or all. @template {{ name: string }} P @param {readonly P[]} ports
+ *  @param {readonly string[]} [names] @throws {ShaderloomError} "input" for what is no list of names of ports */
+export function selectPorts(ports, names) {
+  if (!names) return ports;
+  ensure("input", Array.isArray(names), "outputs is a list of names");
+  return names.map((name) => {
+    const port = ports.find((each) => each.name === name);
+    ensure("input", port, `the model has no output '${name}'`);
+    return port;
+  });
+}
+
+/** Return an output of a shape. @param {string} name @param {DataType} dtype @param {readonly number[]} dims
+ *  @returns {Output} */
+export const outputOf = (name, dtype, dims) =>
+  ({ name, dtype, dims: [...dims], bytes: tensorBytes({ dtype, dims }) });
+
+/** @param {Plan} plan @param {Symbols} symbols @param {readonly string[]} [names] @returns {Output[]} */
+export const selectOutputs = (plan, symbols, names) =>
+  selectPorts(plan.outputs, names).map((port) => outputOf(port.name, port.dtype, shapeOf(port, symbols)));
+
+/** Return the source of each output by its name: aliases lead to an input, a weight or another output.
+ *  @param {Plan} plan @returns {Map<string, Source>} */
+export function outputSources({ outputs, constants, aliases }) {
+  /** @type {Map<string, Source>} By buffer, so that each link of a chain is followed once. */
+  const sources = new Map(constants.map(({ output, data }) =>
+    [`output:${output}`, Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0))]));
+  const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
+  for (const { name } of outputs) {
+    const chain = [];
+    /** @type {string | undefined} */
+    let buffer = `output:${name}`;
+    for (; buffer !== undefined && !sources.has(buffer); buffer = direct.get(buffer)) chain.push(buffer);
+    const source = sources.get(buffer ?? "") ?? chain[chain.length - 1];
+    for (const link of chain) sources.set(link, source);
+  }
+  return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (sources.get(`output:${name}`))]));
+}
+
+/**
+ * Return where each output goes, with the buffers of those that stay on the device: the caller's of `into`, that of a
+ * state in place, or a new one.
+ *
+ * @param {GPUDevice} device @param {Output[]} outputs @param {Pick<RunOptions, "location" | "into">} options
+ * @param {Map<string, GPUBuffer>} [begun] the fed buffers of states in place, by output @returns {Placed[]}
+ * @throws {ShaderloomError} "input" for an unknown location, and for what is no buffer, too small or named twice
+ */
+export function placeOutputs(device, outputs, { location = "cpu", into = {} }, begun = new Map()) {
+  const [locations, common] = typeof location === "string" ? [{}, location] : [location, "cpu"];
+  for (const name of Object.keys({ ...into, ...locations })) {
+    ensure("input", outputs.some((output) => output.name === name), `the run gives no output '${name}'`);
+  }
+  const taken = new Set();
+  return outputs.map((output) => {
+    const { name, bytes } = output;
+    const target = own(into, name);
+    const place = /** @type {keyof Located} */ (own(locations, name) ?? common);
+    ensure("input", LOCATIONS.includes(place), `location is one of ${LOCATIONS.join(", ")}, not "${place}"`);
+    ensure("input", !target || isBuffer(target), `into['${name}'] is no GPUBuffer`);
+    const size = bufferSize(bytes);
+    ensure("input", !target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
+    if (!target && place !== "gpu") return { ...output, location: place };
+    const label = `output ${name}`.slice(0, 40);
+    const buffer = target ?? begun.get(name) ?? device.createBuffer({ size, usage: tensorUsage(), label });
+    ensure("input", !taken.has(buffer), `the buffer for '${name}' is that of another output`);
+    taken.add(buffer);
+    return { ...output, location: "gpu", buffer };
+  });
+}
+
+/** Return the fed buffers that outputs begin as, by output. @param {Plan} plan @param {Record<string, Value>} values
+ *  @returns {Map<string, GPUBuffer>} */
+export const begunBuffers = ({ states }, values) => new Map(states.flatMap(({ output, input }) => {
+  const { data } = values[input];
+  return isBuffer(data) ? [[output, data]] : [];
+}));
+
+/** Return the buffers that the calls of a plan write outputs to, by the names of these in the plan: those of the caller's
+ *  where an output is not an alias, and those of states in place.
+ *  @param {Map<string, Source>} sources @param {Placed[]} placed @param {Map<string, GPUBuffer>} begun */
+export function writtenBuffers(sources, placed, begun) {
+  const written = new Map([...begun].map(([name, buffer]) => [`output:${name}`, buffer]));
+  for (const { name, buffer } of placed) {
+    if (!buffer || sources.get(name) !== `output:${name}`) continue;
+    ensure("input", buffer.usage & GPUBufferUsage.STORAGE, `the buffer for '${name}' lacks the usage STORAGE`);
+    written.set(`output:${name}`, buffer);
+  }
+  return written;
+}
+
+/** Return what an output of a plan is. @param {Source | undefined} source @param {Lookup} lookup */
+export const contentOf = (source, lookup) =>
+  /** @type {Content} */ (typeof source === "string" ? lookup(source) : source);
+
+/** What gives outputs to the caller. @typedef {ReturnType<typeof copiesOn>} OutputCopies */
+
+/** Give the outputs of runs to the caller. @param {DeviceGuard} guard */
+export function copiesOn(guard) {
+  const { device } = guard;
+  /** @type {GPUBuffer[]} */
+  const idle = [];
+
+  /** Encode the copies that outputs need: to a staging buffer for those that the host reads, and to their buffers for
+   *  those of the device that no call wrote there. Return a function that gives them once the commands are submitted.
+   *  @param {GPUCommandEncoder} encoder @param {Placed[]} outputs @param {(name: string) => Content} contentAt
+   *  @returns {() => Promise<Record<string, Tensor>>} @throws {ShaderloomError} "input" for a fed buffer that cannot be copied */
+  function deliver(encoder, outputs, contentAt) {
+    let total = 0;
+    const copies = outputs.map((output) => {
+      const content = contentAt(output.name);
+      const isRead = !output.buffer && isBuffer(content);
+      const offset = isRead ? total : 0;
+      if (isRead) total += bufferSize(output.bytes);
+      return { ...output, content, isRead, offset };
+    });
+    const staging = total ? takeStaging(total) : null;
+    for (const { name, content, buffer = staging, bytes, offset } of copies) {
+      if (!buffer) continue;
+      if (isBuffer(content)) copyBuffer(encoder, content, buffer, bytes, `the output '${name}' equals what is fed`, offset);
+      else if (buffer !== staging) writeArray(device, buffer, content);
+    }
+    return async () => {
+      await staging?.mapAsync(GPUMapMode.READ, 0, total);
+      const mapped = staging?.getMappedRange(0, total) ?? new ArrayBuffer(0);
+      const views = new Set(copies.flatMap(({ name, location, isRead }) => (location === "view" && isRead ? [name] : [])));
+      /** @param {string} [name] */
+      const release = (name = "") => {
+        if (staging && (views.delete(name) || !name) && !views.size) returnStaging(staging);
+      };
+      const tensors = copies.map(({ name, dtype, dims, bytes, content, offset, location, buffer }) => {
+        if (buffer) return [name, { dtype, dims, buffer }];
+        const elements = isBuffer(content) ? new Uint8Array(mapped, offset, bytes) : content;
+        const data = views.has(name) ? typedArray(dtype, mapped, offset, bytes) : typedArray(dtype, elements.slice().buffer);
+        const tensor = { dtype, dims, data };
+        return [name, location === "view" ? { ...tensor, release: () => release(name) } : tensor];
+      });
+      release();
+      return Object.fromEntries(tensors);
+    };
+  }
+
+  function destroy() {
+    for (const buffer of idle) buffer.destroy();
+  }
+
+  /** @param {number} size */
+  function takeStaging(size) {
+    const index = idle.findIndex((buffer) => buffer.size >= size);
+    if (index >= 0) return idle.splice(index, 1)[0];
+    return device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST, label: "staging" });
+  }
+
+  /** @param {GPUBuffer} buffer */
+  function returnStaging(buffer) {
+    buffer.unmap();
+    if (guard.isClosed() || idle.length >= CACHED_STAGING) buffer.destroy();
+    else idle.push(buffer);
+  }
+
+  return { deliver, destroy };
 }

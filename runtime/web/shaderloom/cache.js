@@ -4,7 +4,7 @@
 
 import { messageOf, ShaderloomError } from "./errors.js";
 import { CHUNK } from "./manifest_relations.js";
-import { sha256 } from "./sources.js";
+import { sha256 } from "./files.js";
 
 /** The stored chunks of bundles. @typedef {ReturnType<typeof chunksIn>} ChunkCache */
 

@@ -5,17 +5,17 @@
 
 import { copyBuffer, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
-import {
-  bufferSize, elementCount, evaluate, isBuffer, ITERATION_STRIDE, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS,
-  portBytes,
-} from "./tensors.js";
+import { bufferSize, elementCount, evaluate, isBuffer, MOST_WORK, MOST_WORKGROUPS, shapeOf, tensorBytes } from "./tensors.js";
 
 /**
  * @typedef {{ call: Call, compiled: CompiledKernel, grid: number[], work: number, group?: GPUBindGroup }} SizedCall
  * @typedef {{ calls: SizedCall[], count?: number }} SizedCommand Calls, and how often they repeat.
  * @typedef {Required<SizedCall> & { offset?: number }} Dispatch One of a call, with where the number of its iteration is.
- * @typedef {(name: string) => GPUBuffer | undefined} Lookup The buffer of a name in a plan.
+ * @typedef {(name: string) => GPUBuffer} Lookup The buffer of a name in a plan.
  */
+
+/** Bytes from one number to the next in the buffer "iteration": the alignment of dynamic offsets. */
+const ITERATION_STRIDE = 256;
 
 /** Combinations of sizes whose calls are cached, for each plan. */
 const CACHED_SIZES = 8;
@@ -56,9 +56,7 @@ export function callsOn(device, buffers) {
     checkAliases(plan, held);
     requireDistinct(plan, callers, written);
     for (const [name, buffer] of written) callers.set(name, buffer);
-    for (const { name } of plan.outputs) {
-      if (!callers.has(`output:${name}`)) buffers.allocate(`output:${name}`, held.get(`output:${name}`) ?? 0);
-    }
+    for (const [name, bytes] of held) if (name.startsWith("output:") && !callers.has(name)) buffers.allocate(name, bytes);
     for (const [index, size] of plan.arenas.entries()) buffers.allocate(`arena:${index}`, evaluate(size, symbols));
     const sizes = plan.symbols.map(({ name, step }) => Math.floor(symbols[name] / step));
     const uniforms = `symbols ${plan.key}`; // each plan has symbols of its own
@@ -66,13 +64,15 @@ export function callsOn(device, buffers) {
     /** @type {Lookup} */
     const lookup = (name) => {
       const [kind, number] = name.split(":");
-      if (kind !== "problem") return callers.get(name) ?? buffers.get(name === "symbols" ? uniforms : name);
+      if (kind !== "problem") {
+        return callers.get(name) ?? /** @type {GPUBuffer} */ (buffers.get(name === "symbols" ? uniforms : name));
+      }
       const label = `${name} ${plan.key}`;
       return buffers.get(label) ?? buffers.writeUniform(label, plan.problems[Number(number)]);
     };
     for (const { output, input } of plan.states) {
-      const [source, target] = [lookup(`input:${input}`), lookup(`output:${output}`)];
-      if (source && target) copyBuffer(encoder, source, target, held.get(`input:${input}`) ?? 0, `'${input}' is copied`);
+      const bytes = /** @type {number} */ (held.get(`input:${input}`));
+      copyBuffer(encoder, lookup(`input:${input}`), lookup(`output:${output}`), bytes, `'${input}' is copied`);
     }
     const commands = sized(plan, kernels, symbols, sizes.join());
     writeIterations(Math.max(0, ...commands.map(({ count }) => count ?? 0)));
@@ -107,7 +107,7 @@ export function callsOn(device, buffers) {
     const commands = plan.commands.map((command) => {
       const count = command.kind === "repeat" ? evaluate(command.count, symbols) : undefined;
       const times = count ?? 1;
-      ensure("bundle", times >= 0 && times <= MOST_ITERATIONS, `the plan repeats a command ${count} times`);
+      ensure("bundle", times >= 0, `the plan repeats a command ${count} times`);
       const calls = command.calls.flatMap((call) => {
         const grid = call.grid.map((size) => evaluate(size, symbols));
         if (grid.includes(0)) return [];
@@ -136,8 +136,8 @@ export function callsOn(device, buffers) {
     const entries = call.ranges.map((range, binding) => {
       const buffer = lookup(range.buffer);
       const [offset, size] = [evaluate(range.offset, symbols), evaluate(range.size, symbols)];
-      const room = bufferSize(held.get(range.buffer) ?? buffer?.size ?? 0);
-      if (!buffer || !(size > 0 && offset >= 0 && offset + size <= room)) {
+      const room = bufferSize(held.get(range.buffer) ?? buffer.size);
+      if (size <= 0 || offset < 0 || offset + size > room) {
         const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${room}`;
         ensure("bundle", false, `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
       }
@@ -160,7 +160,8 @@ export function callsOn(device, buffers) {
  *  @param {Plan} plan @param {Symbols} symbols @returns {Map<string, number>} */
 function bytesOf({ inputs, outputs, weights }, symbols) {
   /** @param {string} kind @returns {(port: PlanPort) => [string, number]} */
-  const sized = (kind) => (port) => [`${kind}:${port.name}`, portBytes(port, symbols)];
+  const sized = (kind) => (port) =>
+    [`${kind}:${port.name}`, tensorBytes({ dtype: port.dtype, dims: shapeOf(port, symbols) })];
   const stored = weights.map(({ key, bytes }) => /** @type {[string, number]} */ ([`weight:${key}`, bytes]));
   return new Map([...inputs.map(sized("input")), ...outputs.map(sized("output")), ...stored]);
 }

@@ -2,8 +2,7 @@
 
 import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
-import { MOST_HERE } from "./sources.js";
-import { readJson, Refusal } from "./structure.js";
+import { parse, readJson, Refusal } from "./structure.js";
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes @typedef {typeof import("./programs.js")} Programs */
 
@@ -14,9 +13,12 @@ import { readJson, Refusal } from "./structure.js";
  * @typedef {{ refusal?: [rule: string, reason: string, path: (string | number)[]], fault?: string }} Answer
  */
 
+/** Bytes that a page's own thread hashes, or checks as JSON, in some milliseconds. */
+export const MOST_HERE = 2 ** 20;
+
 /** Return the manifest in bytes once it is right, and what runs its programs. @param {Bytes} content @param {string} [file]
  *  @param {(manifest: Manifest) => void} [check] what else must be right
- *  @returns {Promise<{ manifest: Manifest, programs?: Programs }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
+ *  @returns {Promise<{ manifest: Manifest, programs?: Programs, content: Bytes }>} @throws {import("./errors.js").ShaderloomError} "bundle" */
 export async function readManifest(content, file = "manifest.json", check = undefined) {
   return reported(file, async () => {
     const isChecked = await isCheckedElsewhere(content, { manifest: content });
@@ -24,7 +26,7 @@ export async function readManifest(content, file = "manifest.json", check = unde
     const programs = manifest.programs?.length ? await import("./programs.js") : undefined;
     if (!isChecked) checkManifest(manifest, programs);
     check?.(manifest);
-    return { manifest, programs };
+    return { manifest, programs, content };
   });
 }
 
@@ -39,9 +41,6 @@ export async function readPlan(file, content, key, bundle) {
     return plan;
   });
 }
-
-/** @param {Bytes} content */
-const parse = (content) => JSON.parse(new TextDecoder().decode(content));
 
 /** Return what `read` gives; a refusal is the error of the file. @template T @param {string} file
  *  @param {() => Promise<T>} read @throws {import("./errors.js").ShaderloomError} "bundle" */

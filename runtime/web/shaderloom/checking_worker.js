@@ -3,12 +3,12 @@
 import { checkManifest } from "./manifest_relations.js";
 import { checkPlan } from "./plan_relations.js";
 import * as programs from "./programs.js";
-import { readJson, Refusal } from "./structure.js";
+import { parse, readJson, Refusal } from "./structure.js";
 
 /** @param {MessageEvent<import("./checking.js").Question>} event */
 globalThis.onmessage = ({ data: { manifest, plan } }) => {
   try {
-    const read = plan ? JSON.parse(new TextDecoder().decode(manifest)) : readJson(manifest, "manifest");
+    const read = plan ? parse(manifest) : readJson(manifest, "manifest");
     const needed = read.programs?.length ? programs : undefined;
     if (plan) checkPlan(readJson(plan.content, "plan"), read, plan.key, needed);
     else checkManifest(read, needed);

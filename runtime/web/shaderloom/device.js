@@ -74,24 +74,16 @@ export function guardOf(device) {
    *
    * @template T
    * @param {string} what the work's name in messages
-   * @param {() => Promise<T>} work issues its commands before it returns
+   * @param {() => Promise<T>} work issues its commands before it returns; it rejects where that fails
    * @throws {ShaderloomError} "device" for what the device reports, or as `check` does
    */
   async function watch(what, work) {
     device.pushErrorScope("out-of-memory");
     device.pushErrorScope("validation");
-    /** @type {Promise<T> | undefined} */
-    let pending;
-    let failure;
-    try {
-      pending = work();
-      pending.catch(() => {}); // it is awaited below, after what the scopes say
-    } catch (error) {
-      failure = error;
-    }
+    const pending = work();
+    pending.catch(() => {}); // it is awaited below, after what the scopes say
     const reports = await Promise.all([device.popErrorScope(), device.popErrorScope()]).catch(() => []);
     check();
-    if (!pending) throw failure;
     for (const report of reports) {
       const reason = report instanceof GPUOutOfMemoryError ? "not enough GPU memory" : report?.message;
       ensure("device", !report, `${what} failed: ${reason}`);

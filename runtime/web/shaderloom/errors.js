@@ -44,7 +44,7 @@ export function abortable(promise, signal) {
     promise.then(resolve, reject).finally(() => signal.removeEventListener?.("abort", abort));
     ensure("input", signal.throwIfAborted, "signal is no AbortSignal");
     if (signal.aborted) abort();
-    signal.addEventListener("abort", abort, { once: true });
+    signal.addEventListener("abort", abort);
   });
 }
 

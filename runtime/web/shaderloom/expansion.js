@@ -1,7 +1,7 @@
 // Bounds of what a driver expands of a shader. runtime/device/wgsl_guard.py says where they are from, wgsl_values.py how
 // sizes are told; both refuse the same texts, in the same words.
 
-import { ensure } from "./errors.js";
+import { ShaderloomError } from "./errors.js";
 
 const MAX_NESTING = 1_000, MAX_OPERATORS = 6_000, MAX_SCALARS = 1 << 11, MAX_INLINED = 1 << 18;
 const SMALL = 16, VECTOR_SIZE = 4, LARGEST = 2 ** 40, PASSES = 8, TYPE_DEPTH = 32;
@@ -20,25 +20,31 @@ const ELSEWHERE = ["storage", "uniform", "workgroup"], DECLARATIONS = ["let", "c
 /** @param {string} code @param {string} kernel its name in messages
  *  @throws {ShaderloomError} "bundle" for a shader that nests too deeply or expands too far */
 export function requireBounded(code, kernel) {
-  const excess = excessOf(withoutComments(code));
-  ensure("bundle", !excess, `${kernel} ${excess}`);
+  const text = withoutComments(code);
+  /** @type {Exceed} */
+  const exceed = (reason) => {
+    throw new ShaderloomError("bundle", `${kernel} ${reason}`);
+  };
+  boundText(text, exceed);
+  boundTokens(text.match(TOKEN) ?? [], exceed);
 }
 
-/** Return by what a text without comments is beyond the bounds, or "". @param {string} text */
-function excessOf(text) {
+/** Says by what a text is beyond the bounds. @typedef {(reason: string) => never} Exceed */
+
+/** @param {string} text without comments @param {Exceed} exceed */
+function boundText(text, exceed) {
   let depth = 0;
   for (const [bracket] of text.matchAll(/[(){}[\]]/g)) {
     depth += "({[".includes(bracket) ? 1 : -1;
-    if (depth > MAX_NESTING) return `nests deeper than ${MAX_NESTING} levels`;
+    if (depth > MAX_NESTING) exceed(`nests deeper than ${MAX_NESTING} levels`);
   }
   for (const statement of text.split(/[;{}]/)) {
     if (statement.length > MAX_OPERATORS && statement.replace(/[^-+*/%&|^<>=!~]/g, "").length > MAX_OPERATORS) {
-      return `has an expression of more than ${MAX_OPERATORS} operators`;
+      exceed(`has an expression of more than ${MAX_OPERATORS} operators`);
     }
-    if (statement.split("<").length > MAX_NESTING + 1) return `has an expression of more than ${MAX_NESTING} '<'`;
+    if (statement.split("<").length > MAX_NESTING + 1) exceed(`has an expression of more than ${MAX_NESTING} '<'`);
   }
-  if (/[^\0-\x7f]/.test(text)) return "has letters beyond ASCII outside of comments";
-  return excessOfTokens(text.match(TOKEN) ?? []);
+  if (/[^\0-\x7f]/.test(text)) exceed("has letters beyond ASCII outside of comments");
 }
 
 /** Return a text with a space for each comment; those in slashes with stars nest. @param {string} code */
@@ -59,9 +65,8 @@ function withoutComments(code) {
   }
 }
 
-/** Return by what tokens are beyond the bounds, or "": passes over them settle what is known of names.
- *  @param {string[]} tokens */
-function excessOfTokens(tokens) {
+/** Check tokens: passes over them settle what is known of names. @param {string[]} tokens @param {Exceed} exceed */
+function boundTokens(tokens, exceed) {
   /** @type {Sizes} */
   const types = new Map();
   /** @type {Sizes} */
@@ -80,7 +85,7 @@ function excessOfTokens(tokens) {
   let isSettled = true;
   /** The innermost open bracket. @type {Frame} */
   let frame;
-  let [at, scalars, length, inside, excess] = [0, 0, 0, "", ""];
+  let [at, scalars, length, inside] = [0, 0, 0, ""];
 
   /** @param {Sizes} kind @param {string} name @param {number} size */
   function define(kind, name, size) {
@@ -104,12 +109,6 @@ function excessOfTokens(tokens) {
   /** @param {boolean} [expands] @param {number} [value] */
   function open(expands = false, value = undefined) {
     frame = { outer: frame, done: 0, current: 0, value, expands, declares: "", declared: 0 };
-  }
-
-  /** @param {string} reason */
-  function exceed(reason) {
-    excess ||= reason;
-    return 0;
   }
 
   /** Count a value that is written out here. @param {number} size */
@@ -239,13 +238,12 @@ function excessOfTokens(tokens) {
 
   /** Move behind a token. @param {string} end */
   function skipTo(end) {
-    for (let token = next(); token && token !== end; ) token = next();
+    while (peek() && next() !== end);
   }
 
   /** Take a type and return its scalars. @returns {number} */
   function type(name = next(), depth = 0) {
     if (depth > TYPE_DEPTH) exceed(`has a type of more than ${TYPE_DEPTH} levels`);
-    if (excess) return 0;
     const [, components, columns, rows = 1] = VECTOR.exec(name) ?? [];
     const count = components ?? columns;
     guessed.add(name);
@@ -295,13 +293,13 @@ function excessOfTokens(tokens) {
     [at, scalars, length, inside, isSettled] = [0, 0, 0, "", true];
     frame = /** @type {any} */ (undefined); // the one of the whole text has none around it
     open();
-    for (let token = next(); token && !excess; token = next()) {
+    for (let token = next(); token; token = next()) {
       length++;
       take(token);
     }
-    if (excess || isSettled) return excess;
+    if (isSettled) return;
   }
-  return "declares names in the reverse order of their use";
+  exceed("declares names in the reverse order of their use");
 }
 
 /** @param {string} count */

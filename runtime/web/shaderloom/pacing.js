@@ -3,14 +3,14 @@
 /** @import { Dispatch } from "./calls.js" */
 /** @import { DeviceGuard } from "./device.js" */
 
-import { abortable, deferred, ShaderloomError } from "./errors.js";
+import { abortable, deferred, ensure } from "./errors.js";
 
 /**
  * What a submission has beside the commands that were encoded before: dispatches, the work of the rest, and what encodes
- * the end into the last part and returns what waits for it.
+ * the end into the last part and returns what waits for it, unless nothing does.
  *
  * @template T
- * @typedef {{ dispatches?: Iterable<Dispatch>, work?: number, finish: (encoder: GPUCommandEncoder) => () => Promise<T> }} Work
+ * @typedef {{ dispatches?: Iterable<Dispatch>, work?: number, finish?: (encoder: GPUCommandEncoder) => () => Promise<T> }} Work
  */
 
 /** @typedef {{ work: number, dispatches: number }} Amount The work is as calls estimate it. */
@@ -115,7 +115,7 @@ function turnOf(pacer, signal) {
     let work;
     for (;;) {
       await makeRoom();
-      const last = await wait(guard.watch(what, () => {
+      const last = await wait(guard.watch(what, async () => {
         others ??= pacer.ended;
         const encoder = guard.device.createCommandEncoder();
         if (!work) {
@@ -124,10 +124,11 @@ function turnOf(pacer, signal) {
           work = { ...begun, rest, next: rest.next() };
         }
         const part = encode(encoder, work);
-        const read = work.next.done ? work.finish(encoder) : undefined;
+        const isLast = work.next.done;
+        const read = isLast ? work.finish?.(encoder) : undefined;
         guard.device.queue.submit([encoder.finish()]);
-        note(part.work + ((read && work.work) ?? 0), part.dispatches || 1);
-        return read ? read().then((value) => ({ value })) : Promise.resolve(undefined);
+        note(part.work + ((isLast && work.work) || 0), part.dispatches || 1);
+        return isLast && { value: /** @type {T} */ (await read?.()) };
       }));
       if (last) return last.value;
     }
@@ -174,9 +175,8 @@ function turnOf(pacer, signal) {
     const [late, setLate] = deferred();
     const timer = setTimeout(setLate, Math.min(1000 * most - waited, 2 ** 31 - 1)); // what a timer takes
     const tooLong = late.then(() => {
-      abandon(undefined);
-      const text = `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`;
-      throw new ShaderloomError("device", text);
+      abandon();
+      ensure("device", false, `a run takes the device more than ${most} s (maxRunSeconds); the rest of it was not submitted`);
     });
     try {
       return await abortable(/** @type {Promise<T>} */ (Promise.race([promise, tooLong])), signal);

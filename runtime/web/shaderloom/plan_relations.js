@@ -1,11 +1,10 @@
 // The relations between the fields of a plan, and of a plan and its manifest: the checks of
 // runtime/bundle/plan_relations.py in the same order, by the same rules.
 
-/** @import { Bounds, PortType } from "./shape_relations.js" */
+/** @import { Bounds, PortType } from "./manifest_relations.js" */
 
-import { requireListed } from "./manifest_relations.js";
+import { boundsOf, byName, byteBounds, checkRange, fedTypes, fits, isSameRange, isSameType, requireListed, sizeBounds } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { boundsOf, byName, byteBounds, checkRange, fedTypes, fits, isSameRange, isSameType, sizeBounds } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
 import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./tensors.js";
 

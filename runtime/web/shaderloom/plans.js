@@ -1,14 +1,13 @@
 /** @import { Kernel, Plan, Progress } from "../shaderloom.js" */
-/** @import { Buffers } from "./buffers.js" */
+/** @import { Buffers, Source } from "./buffers.js" */
 /** @import { DeviceGuard } from "./device.js" */
 /** @import { BundleFiles } from "./files.js" */
-/** @import { SharedDevice } from "./sharing.js" */
-/** @import { Source } from "./outputs.js" */
+/** @import { SharedDevice } from "./weights.js" */
 
+import { outputSources } from "./buffers.js";
 import { readPlan } from "./checking.js";
 import { messageOf, ShaderloomError } from "./errors.js";
 import { requireBounded } from "./expansion.js";
-import { outputSources } from "./outputs.js";
 import { SCHEMA } from "./schema.js";
 import { totalBytes } from "./weights.js";
 

@@ -2,11 +2,10 @@
 // by the same rules.
 
 /** @import { PlanUse } from "./plan_relations.js" */
-/** @import { Bounds, PortType } from "./shape_relations.js" */
+/** @import { Bounds, PortType } from "./manifest_relations.js" */
 
-import { requireListed } from "./manifest_relations.js";
+import { byName, byteBounds, checkRange, checkShapes, fedTypes, fits, isSameType, requireListed, sizeBounds } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
-import { byName, byteBounds, checkRange, checkShapes, fedTypes, fits, isSameType, sizeBounds } from "./shape_relations.js";
 import { each, own, rule, within } from "./structure.js";
 import { elementCount, MOST_ITERATIONS, MOST_WORK } from "./tensors.js";
 

@@ -3,14 +3,13 @@
 /** @import * as api from "../shaderloom.js" */
 /** @import { Attachment } from "./session.js" */
 /** @import { Dispatch } from "./calls.js" */
-/** @import { Content } from "./outputs.js" */
+/** @import { Content } from "./buffers.js" */
 /** @import { Turn } from "./pacing.js" */
 /** @import { PlanKeys } from "./plans.js" */
 /** @import { Match, Symbols } from "./tensors.js" */
 
-import { copyBuffer, writeArray } from "./buffers.js";
+import { contentOf, copyBuffer, outputOf, placeOutputs, selectPorts, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
-import { contentOf, outputOf, placeOutputs, selectPorts } from "./outputs.js";
 import { stepsOf } from "./program_relations.js";
 import {
   evaluate, isBuffer, MOST_WORK, rangeViolation, requireShape, shapeOf, tensorBytes, typedArray,
@@ -27,10 +26,6 @@ export { checkPrograms, stageUses } from "./program_relations.js";
 /** Return the keys of the stages of a program. @param {api.Step[]} steps @returns {PlanKeys[]} */
 export const stagesOf = (steps) => [...stepsOf(steps)].flatMap((step) =>
   step.kind === "stage" ? { key: step.plan, software: step.software } : []);
-
-/** Numbers of loops: another one may carry values of the same names. @type {WeakMap<api.LoopStep, number>} */
-const loopNumbers = new WeakMap();
-let loops = 0;
 
 /**
  * Run the program that fits feeds once the runs before it have ended. No other run takes place meanwhile, since each
@@ -53,6 +48,8 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
   const { program } = match;
   /** The sizes that are there. @type {Symbols} */
   const sizes = Object.assign(Object.create(null), match.symbols);
+  /** All steps: loops are told by their numbers among these, as another one may carry values of the same names. */
+  const numbered = [...stepsOf(program.steps)];
   /** Fed buffers to which outputs were written. @type {Set<unknown>} */
   const taken = new Set();
   /** How many steps, iterations and dispatches there were. */
@@ -117,8 +114,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
   /** Run the iterations of a loop; what it carries, and its rows, stay on the device.
    *  @param {api.LoopStep} step @param {Values} values */
   async function runLoop(step, values) {
-    const own = loopNumbers.get(step) ?? loops++;
-    loopNumbers.set(step, own);
+    const own = numbered.indexOf(step);
     /** @type {GPUBuffer[][]} */
     const rows = step.stacked.map(() => []);
     /** @param {number} at @param {number} number */
@@ -138,7 +134,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
         rows[at].push(row);
         copyValue(encoder, value, row);
       }
-      return { work: copyWork([...carried, ...stacked]), finish: nothing };
+      return { work: copyWork([...carried, ...stacked]) };
     });
     try {
       const carried = await iterate(step, values, keep);
@@ -146,7 +142,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
       await turn.submit("a loop", (encoder) => {
         const results = step.stacked.map((stacked, at) => stackRows(encoder, rows[at], stacked));
         for (const [at, { result }] of step.stacked.entries()) values.set(result, results[at]);
-        return { work: copyWork(results), finish: nothing };
+        return { work: copyWork(results) };
       });
     } finally {
       for (const [at, stacked] of rows.entries()) for (const number of stacked.keys()) buffers.free(rowName(at, number));
@@ -215,31 +211,28 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
   async function runStage(step, values, later) {
     const loaded = await plans.get({ key: step.plan, software: step.software });
     const { plan, sources } = loaded;
-    /** @type {Symbols} */
-    const symbols = Object.create(null);
-    for (const { name } of plan.symbols) symbols[name] = sizes[name];
     /** @type {Record<string, ProgramValue>} */
     const feeds = Object.create(null);
     for (const port of plan.inputs) {
       const { name, dtype } = port;
-      const rows = { dtype, dims: shapeOf(port, symbols), data: new Uint8Array(0) };
+      const rows = { dtype, dims: shapeOf(port, sizes), data: new Uint8Array(0) };
       feeds[name] = Object.hasOwn(step.sizes, name) ? rows : valueAt(values, name);
-      requireShape(port, symbols, feeds[name]);
+      requireShape(port, sizes, feeds[name]);
     }
-    countWork(dispatchCount(plan, symbols), step);
+    countWork(dispatchCount(plan, sizes), step);
     const { time } = options;
     const dispatches = await turn.submit("a stage", (encoder) => {
       const written = later ? takenBuffers(plan, values, later) : undefined;
-      const bound = calls.bind(encoder, loaded, symbols, feeds, written);
+      const bound = calls.bind(encoder, loaded, sizes, feeds, written);
       for (const port of plan.outputs) {
         const { name, dtype } = port;
         const content = contentOf(sources.get(name), bound.lookup);
         const data = isBuffer(content) ? content : typedArray(dtype, content.slice().buffer);
-        values.set(name, { dtype, dims: shapeOf(port, symbols), data });
+        values.set(name, { dtype, dims: shapeOf(port, sizes), data });
       }
       return { dispatches: time ? [] : bound.dispatches, finish: () => async () => bound.dispatches };
     });
-    await time?.(turn, dispatches, symbols);
+    await time?.(turn, dispatches, sizes);
   }
 
   /** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
@@ -297,9 +290,6 @@ const READ_BY = {
   branch: ({ condition }) => [condition],
   loop: ({ condition, carried }) => [condition, ...carried.map((/** @type {any} */ { initial }) => initial)],
 };
-
-/** What ends the work of which nothing is waited for. */
-const nothing = () => async () => {};
 
 /** Return the work of copies, as calls estimate it. @param {ProgramValue[]} values */
 const copyWork = (values) => 8 * values.reduce((sum, value) => sum + tensorBytes(value), 0);

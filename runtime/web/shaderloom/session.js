@@ -6,17 +6,15 @@
 /** @import { Match } from "./tensors.js" */
 /** @typedef {typeof import("./programs.js")} Programs */
 
-import { buffersOn } from "./buffers.js";
+import { begunBuffers, buffersOn, contentOf, copiesOn, placeOutputs, selectOutputs, writtenBuffers } from "./buffers.js";
 import { callsOn } from "./calls.js";
 import { guardOf, isSoftware, openDevice } from "./device.js";
 import { abortable, ensure } from "./errors.js";
 import { openFiles } from "./files.js";
-import { begunBuffers, contentOf, copiesOn, placeOutputs, selectOutputs, writtenBuffers } from "./outputs.js";
 import { pacerOn } from "./pacing.js";
 import { plansOn } from "./plans.js";
-import { sharedOn } from "./sharing.js";
 import { requireShape, signatureOf } from "./tensors.js";
-import { totalBytes, uploadWeights } from "./weights.js";
+import { sharedOn, totalBytes, uploadWeights } from "./weights.js";
 
 /** Bytes of weights that a bundle may have, and of what is beside them, unless a page says otherwise. */
 const MOST_WEIGHTS = 2 ** 33;

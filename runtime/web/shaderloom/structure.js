@@ -62,9 +62,8 @@ export const each = (value, field, check) => within(field, (items) => eachOf(ite
 export const own = (object, name) => (Object.hasOwn(object, name) ? object[name] : undefined);
 
 /** Return the JSON value of a file whose fields are all of their types.
- *  @param {Uint8Array} content @param {"manifest" | "plan"} kind @throws {Refusal} */
+ *  @param {Uint8Array} content no longer than the table says @param {"manifest" | "plan"} kind @throws {Refusal} */
 export function readJson(content, kind) {
-  rule("json", content.length <= SCHEMA.bytes[kind], `has ${content.length} bytes, more than any bundle needs`);
   const value = parse(content);
   let level = [value];
   for (let depth = 0; depth < SCHEMA.depth; depth++) {
@@ -75,8 +74,8 @@ export function readJson(content, kind) {
   return value;
 }
 
-/** @param {Uint8Array} content */
-function parse(content) {
+/** @param {Uint8Array} content @throws {Refusal} for what is no JSON */
+export function parse(content) {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
   } catch (error) {

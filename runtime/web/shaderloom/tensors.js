@@ -7,9 +7,6 @@
 import { ensure } from "./errors.js";
 import { SCHEMA } from "./schema.js";
 
-/** Bytes from one number to the next in the buffer "iteration": the alignment of dynamic offsets. */
-export const ITERATION_STRIDE = 256;
-
 /** Iterations of a command of the kind "repeat", at most. */
 export const MOST_ITERATIONS = 65536;
 
@@ -32,8 +29,8 @@ export const OPERATORS = new Map([
   ["*", (left, right) => left * right],
   ["//", (left, right) => (left - modulo(left, right)) / right],
   ["%", modulo],
-  ["min", (left, right) => Math.min(left, right)],
-  ["max", (left, right) => Math.max(left, right)],
+  ["min", Math.min],
+  ["max", Math.max],
 ]);
 
 /**
@@ -105,9 +102,6 @@ function holdsElements(data, elements, dtype) {
 /** Return the bytes of a tensor's elements. @param {{ dtype: DataType, dims: readonly number[] }} tensor */
 export const tensorBytes = ({ dtype, dims }) => elementCount(dims) * elementBytes(dtype);
 
-/** Return the bytes of a port's elements. @param {PlanPort} port @param {Record<string, number>} symbols */
-export const portBytes = (port, symbols) => tensorBytes({ dtype: port.dtype, dims: shapeOf(port, symbols) });
-
 /** @param {PlanPort} port @param {Record<string, number>} symbols
  *  @param {Value} value @throws {ShaderloomError} "input" for a value that is not of the port's shape */
 export function requireShape(port, symbols, { data, dims }) {
@@ -124,7 +118,9 @@ export function requireShape(port, symbols, { data, dims }) {
  * @throws {ShaderloomError} "input" for a buffer of other usage, and for arrays of another type or length
  */
 function normaliseFeed(name, feed, dtype) {
-  const { data, dims } = unwrap(feed);
+  const isPlain = isBuffer(feed) || ArrayBuffer.isView(feed);
+  const { dims, buffer, data = buffer } =
+    /** @type {Partial<Value> & { buffer?: GPUBuffer }} */ (isPlain ? { data: feed } : feed ?? {});
   if (isBuffer(data)) {
     ensure("input", data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
     return { data, dtype, dims };
@@ -136,14 +132,6 @@ function normaliseFeed(name, feed, dtype) {
   const { length } = data;
   if (dims) ensure("input", elementCount(dims) === length, `'${name}' has ${length} elements, which is not ${formatShape(dims)}`);
   return { data, dtype, dims };
-}
-
-/** Return the data and the shape of a feed, each undefined where it has none. @param {Feed | undefined} feed
- *  @returns {Partial<Value>} */
-function unwrap(feed) {
-  if (isBuffer(feed) || ArrayBuffer.isView(feed)) return { data: feed };
-  const { data, buffer, dims } = /** @type {Partial<Value> & { buffer?: GPUBuffer }} */ (feed ?? {});
-  return { data: data ?? buffer, dims };
 }
 
 /**
@@ -222,17 +210,18 @@ function describeSize({ data, dims }) {
 function bindShapes(shapes, feeds) {
   /** @type {PartialSymbols} */
   const symbols = Object.create(null); // a name may be __proto__
-  let open = Object.keys(shapes).sort((one, other) => Number(!feeds[one].dims) - Number(!feeds[other].dims));
-  for (let before = Infinity; open.length < before; ) {
-    before = open.length;
+  const byShape = Object.keys(shapes).sort((one, other) => Number(!feeds[one].dims) - Number(!feeds[other].dims));
+  const open = new Set(byShape);
+  for (let before = Infinity; open.size < before; ) {
+    before = open.size;
     for (const name of open) {
       const { dims } = feeds[name];
       const fits = dims ? bindDims(shapes[name], dims, symbols) : bindCount(shapes[name], feeds[name], symbols);
       if (fits === false) return null;
-      if (fits) open = open.filter((other) => other !== name);
+      if (fits) open.delete(name);
     }
   }
-  for (const dim of open.flatMap((name) => shapes[name])) if (typeof dim === "string") symbols[dim] ??= undefined;
+  for (const dim of [...open].flatMap((name) => shapes[name])) if (typeof dim === "string") symbols[dim] ??= undefined;
   return symbols;
 }
 
@@ -242,7 +231,7 @@ function bindDims(shape, dims, symbols) {
   if (dims.length !== shape.length) return false;
   for (const [axis, dim] of shape.entries()) {
     if (typeof dim === "string") symbols[dim] ??= dims[axis];
-    if (dims[axis] !== (typeof dim === "string" ? symbols[dim] : dim)) return false;
+    if (dims[axis] !== evaluate(dim, /** @type {Symbols} */ (symbols))) return false;
   }
   return true;
 }
@@ -250,7 +239,7 @@ function bindDims(shape, dims, symbols) {
 /** Settle at most one symbol by a number of elements, and return whether it fits; undefined where that is open yet.
  *  @param {Dimension[]} shape @param {Value} feed @param {PartialSymbols} symbols */
 function bindCount(shape, { data, dtype }, symbols) {
-  const sizes = shape.map((dim) => (typeof dim === "string" ? symbols[dim] : dim));
+  const sizes = shape.map((dim) => /** @type {number | undefined} */ (evaluate(dim, /** @type {Symbols} */ (symbols))));
   const settled = elementCount(sizes.map((size) => size ?? 1));
   const [unknown, ...others] = shape.filter((_, axis) => sizes[axis] === undefined);
   if (unknown === undefined) return holdsElements(data, settled, dtype);
