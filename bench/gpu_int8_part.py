@@ -17,5 +17,11 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     from bench.gpu_models import INT8_MODELS
 
     chosen = [INT8_MODELS[name] for name in arguments.models.split(",") if name in INT8_MODELS]
-    measured = measure_models(chosen or INT8_MODELS.values(), TOLERANCE, arguments, environment)
+    sources = {(model.skeleton, model.batch) for model in chosen}
+    beside = [
+        model
+        for model in INT8_MODELS.values()
+        if model in chosen or (not model.quantised and (model.skeleton, model.batch) in sources)
+    ]
+    measured = measure_models(beside or INT8_MODELS.values(), TOLERANCE, arguments, environment)
     return measured, [item["model"] for item in measured["models"] if not item["correct"]]

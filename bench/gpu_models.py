@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .quantised_models import QUANTISERS
 from .recurrent_models import recurrent, sequence
+from .sentence_encoder import sentence_encoder, sentences
+
+if TYPE_CHECKING:
+    import onnx
 
 Feeds = dict[str, np.ndarray]
 
@@ -22,8 +28,8 @@ SKELETONS = Path(__file__).resolve().parents[1] / "tests" / "data" / "models"
 
 @dataclass(frozen=True)
 class GpuModel:
-    """``skeleton`` is the graph's file without weights, or the operator of :mod:`.recurrent_models`; ``torch`` is what
-    the worker of PyTorch calls it."""
+    """``skeleton`` names the graph's file without weights, or what ``build`` makes; ``torch`` is what the worker of
+    PyTorch calls it."""
 
     name: str
     skeleton: str
@@ -31,7 +37,7 @@ class GpuModel:
     torch: str = ""
     batch: int = 0  #: what the graph's first dimensions are changed to
     quantised: str = ""  #: a key of :data:`bench.quantised_models.QUANTISERS`; "": float32
-    is_recurrent: bool = False
+    build: Callable[[], onnx.ModelProto] | None = None
 
 
 def _pictures(batch: int) -> Callable[[], Feeds]:
@@ -93,6 +99,8 @@ INT8_MODELS = {
         GpuModel("bert_small batch 8", "bert_small_dynamic", _sentences(8), batch=8),
         GpuModel("bert_small batch 8 static", "bert_small_dynamic", _sentences(8), batch=8, quantised="static"),
         GpuModel("bert_small batch 8 dynamic", "bert_small_dynamic", _sentences(8), batch=8, quantised="dynamic"),
+        GpuModel("minilm", "minilm", partial(sentences, 8), batch=8, build=sentence_encoder),
+        GpuModel("minilm_int8", "minilm", partial(sentences, 8), batch=8, quantised="weights", build=sentence_encoder),
         GpuModel("vit_base_patch16_224", "vit_base_patch16_224", _pictures(1), "vit_b_16"),
         GpuModel("vit_base_patch16_224 dynamic", "vit_base_patch16_224", _pictures(1), quantised="dynamic"),
     )
@@ -105,9 +113,11 @@ HALF_MODELS = {name: replace(model, quantised="float16") for name, model in GPU_
 RECURRENT_MODELS = {
     model.name: model
     for model in (
-        GpuModel("LSTM 3x768, 80 steps", "LSTM", sequence, "LSTM", is_recurrent=True),
-        GpuModel("LSTM 3x768, 80 steps dynamic", "LSTM", sequence, quantised="dynamic", is_recurrent=True),
-        GpuModel("GRU 3x768, 80 steps", "GRU", sequence, "GRU", is_recurrent=True),
+        GpuModel("LSTM 3x768, 80 steps", "LSTM", sequence, "LSTM", build=partial(recurrent, "LSTM")),
+        GpuModel(
+            "LSTM 3x768, 80 steps dynamic", "LSTM", sequence, quantised="dynamic", build=partial(recurrent, "LSTM")
+        ),
+        GpuModel("GRU 3x768, 80 steps", "GRU", sequence, "GRU", build=partial(recurrent, "GRU")),
     )
 }
 
@@ -134,8 +144,8 @@ def fill_float32(model: GpuModel, target: Path) -> Path:
         from tests.support.weights import fill_weights
 
         target.mkdir(parents=True, exist_ok=True)
-        if model.is_recurrent:
-            proto = recurrent(model.skeleton)
+        if model.build is not None:
+            proto = model.build()
         else:
             proto = onnx.load(SKELETONS / f"{model.skeleton}.onnx")
             fill_weights(proto)

@@ -65,7 +65,8 @@ its own, and they take turns. PyTorch runs the libraries' modules of the same ar
 Shaderloom's largest from onnxruntime's CPU provider over the largest output.
 
 Models of 8 bits are what onnxruntime's quantiser makes of the float32 models: static (QDQ, scales of channels) or
-dynamic. Recurrent layers are three of 768 units, one sequence; onnxruntime runs them on the host's processor.
+dynamic; minilm_int8 has weights of bytes alone, with a scale a column, which Cast and Mul make floats again. Recurrent
+layers are three of 768 units, one sequence; onnxruntime runs them on the host's processor.
 
 Decoders have weights of 4 bits in blocks of 32, halves as activations, and caches in place; all logits are computed.
 PyTorch's weights are halves. onnxruntime copies its smallest output to the host, as it has no other way to wait.

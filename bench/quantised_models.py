@@ -3,6 +3,7 @@
 *static* is a graph of QuantizeLinear and DequantizeLinear whose scales come from calibration, with scales of weights
 for each channel, and *operators* the same as QLinearConv, QLinearMatMul and their like; *dynamic* is one of
 DynamicQuantizeLinear, MatMulInteger and ConvInteger.  *float16* has halves between inputs and outputs of float32.
+*weights* is what tools besides onnxruntime's write: bytes with a scale a column, which Cast and Mul dequantise.
 """
 
 from __future__ import annotations
@@ -63,10 +64,40 @@ def convert_to_halves(source: Path, target: Path, _: Iterable[Feeds]) -> None:
     onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
 
 
+#: Elements of a matrix that is quantised, at least
+_LEAST_MATRIX = 1024
+
+
+def quantise_weights(source: Path, target: Path, _: Iterable[Feeds]) -> None:
+    """Write the model at ``source`` to ``target`` with weights of products and tables as int8, which Cast and Mul
+    make floats again: with a scale for each column of a product, and for each row of a table."""
+    import onnx
+
+    model = onnx.load(source)
+    graph, nodes = model.graph, []
+    axes = {node.input[1]: 0 for node in graph.node if node.op_type == "MatMul"}  # that share a scale
+    axes |= {node.input[0]: 1 for node in graph.node if node.op_type == "Gather"}
+    for tensor in [each for each in graph.initializer if each.name in axes]:
+        array, name = onnx.numpy_helper.to_array(tensor), tensor.name
+        if array.ndim != 2 or array.size < _LEAST_MATRIX or array.dtype != np.float32:
+            continue
+        scale = np.abs(array).max(axis=axes[name], keepdims=True) / np.float32(127)
+        parts = {f"{name}_codes": np.rint(array / scale).astype(np.int8), f"{name}_scale": scale}
+        graph.initializer.remove(tensor)
+        graph.initializer.extend(onnx.numpy_helper.from_array(part, key) for key, part in parts.items())
+        nodes.append(onnx.helper.make_node("Cast", [f"{name}_codes"], [f"{name}_floats"], to=onnx.TensorProto.FLOAT))
+        nodes.append(onnx.helper.make_node("Mul", [f"{name}_floats", f"{name}_scale"], [name]))
+    nodes += graph.node
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.save(model, target)
+
+
 #: How a model is quantised -> the function that does so
 QUANTISERS: dict[str, Callable[[Path, Path, Iterable[Feeds]], Any]] = {
     "static": quantise_statically,
     "operators": partial(quantise_statically, form="QOperator"),
     "float16": convert_to_halves,
     "dynamic": quantise_dynamically,
+    "weights": quantise_weights,
 }

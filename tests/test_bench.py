@@ -16,12 +16,15 @@ import pytest
 
 from bench import gpu_page, page_features, pages, report, session_report, starts
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
+from bench.gpu_int8_part import TOLERANCE
+from bench.gpu_models import INT8_MODELS, fill, fill_float32
 from bench.graphs import SHAPES
 from bench.recurrent_models import GATES, recurrent
 from bench.runner import Result
 from bench.worker import Worker, WorkerError
 from bench.workers.protocol import Job
 
+from .support.comparison import reference, relative_error
 from .support.patience import PATIENCE
 
 
@@ -258,6 +261,16 @@ def test_recurrent_layers_stand_beside_the_hosts_processor() -> None:
 @pytest.mark.parametrize("operator", GATES)
 def test_recurrent_models_are_valid(operator: str) -> None:
     onnx.checker.check_model(recurrent(operator), full_check=True)
+
+
+@pytest.mark.slow
+def test_a_sentence_encoder_and_its_weights_of_bytes(tmp_path: Path) -> None:
+    model = INT8_MODELS["minilm_int8"]
+    files = [fill_float32(model, tmp_path), fill(model, tmp_path)]
+    onnx.checker.check_model(files[1], full_check=True)
+    assert files[1].stat().st_size < 0.3 * files[0].stat().st_size
+    (expected,), (result,) = (reference(file, model.feeds()) for file in files)
+    assert relative_error(result, expected) < TOLERANCE
 
 
 def test_the_page_of_gpus_has_a_section_for_each_card(tmp_path) -> None:
