@@ -17,6 +17,13 @@ from .program_relations import PlanUse, stage_uses
 from .shape_relations import Path, byte_bounds, check_range, size_bounds
 from .structure import Refusal, schema
 
+#: The kinds of buffers that a call may bind with each access
+_ACCESSIBLE = {
+    "read": ("input", "output", "arena", "weight"),
+    "read_write": ("output", "arena"),
+    "uniform": ("symbols", "problem"),
+    "iteration": ("iteration",),
+}
 #: Where an output may lie otherwise than in its buffer
 _ALIASED = ("input", "output", "weight")
 _LARGEST_NUMBER = (1 << 31) - 1
@@ -172,10 +179,7 @@ class _PlanCheck:
                     raise Refusal("work", f"has more than {MOST_WORKGROUPS:,} workgroups", *path, "grid")
                 for name in ("flops", "bytes"):
                     self._names(call[name], *path, name)
-                is_empty = any(size == (0, 0) for size in grid)
-                for at, item in enumerate(call["ranges"]):
-                    self._check_span(item, is_empty, (*path, "ranges", at))
-                self._check_accesses(kernel, call, path)
+                self._check_ranges(kernel, call, any(size == (0, 0) for size in grid), path)
 
     def _check_iterations(self, command: Any, number: int) -> int:
         """Return how often a command runs at least, and make the buffer of a repeated one."""
@@ -208,20 +212,16 @@ class _PlanCheck:
         if size[0] == size[1] and size[0] % 4:
             raise Refusal("words", "is not made of whole words", *path)
 
-    def _check_accesses(self, kernel: Any, call: Any, path: Path) -> None:
+    def _check_ranges(self, kernel: Any, call: Any, is_empty: bool, path: Path) -> None:
         accesses: dict[str, str] = {}
         for at, (binding, item) in enumerate(zip(kernel["bindings"], call["ranges"])):
+            place: Path = (*path, "ranges", at)
+            self._check_span(item, is_empty, place)
             name, access = item["buffer"], binding["access"]
             if accesses.setdefault(name, access) != access:
-                raise Refusal("access", "binds a buffer in two ways", *path, "ranges", at)
-            if access == "read_write" and name.partition(":")[0] not in ("output", "arena"):
-                raise Refusal("access", "writes to a buffer that is only read", *path, "ranges", at)
-            kind = name.partition(":")[0]
-            is_uniform, is_iteration = kind in ("symbols", "problem"), name == "iteration"
-            if (access == "uniform") != is_uniform or (access == "iteration") != is_iteration:
-                raise Refusal(
-                    "access", "binds another buffer than symbols or a problem as uniform", *path, "ranges", at
-                )
+                raise Refusal("access", "binds a buffer in two ways", *place)
+            if name.partition(":")[0] not in _ACCESSIBLE[access]:
+                raise Refusal("access", f"gives '{name}' the access '{access}', which it may not have", *place)
 
     def _check_outputs(self) -> None:
         outputs = {port["name"]: port for port in self._plan["outputs"]}

@@ -308,7 +308,7 @@ class _ProgramCheck:
         for size in shape:
             elements = elements * size if isinstance(size, int) and elements * size <= schema()["reads"] else -1
         if dtype not in dtypes or elements != count:
-            raise Refusal("read", "has another type, or another number of elements, than what is read", *path)
+            raise Refusal("read", "has another type or number of elements than what is read", *path)
 
     def _define(self, name: str, type_: PortType, path: Path) -> None:
         if name in self._values:

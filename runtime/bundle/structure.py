@@ -172,11 +172,10 @@ def _record(record: list[str]) -> Check:
 
 def _kinds(checks: dict[str, Check]) -> Check:
     """Return the check of a record whose field ``kind`` says which record it is."""
-    choice = _one_of(list(checks))
+    tagged = _record([f"kind: {'|'.join(checks)}"])
 
     def check(value: Any) -> None:
-        _record(["kind: text"])(value)
-        _within("kind", choice, value["kind"])
+        tagged(value)
         checks[value["kind"]](value)
 
     return check
@@ -256,12 +255,12 @@ def _format(value: Any) -> None:
 
 def _integer(value: Any) -> None:
     if type(value) is not int or abs(value) > LARGEST:
-        raise Refusal("number", "is not an integer below 2 to the power of 53")
+        raise Refusal("number", "is not an integer from -2^53 + 1 to 2^53 - 1")
 
 
 def _count(value: Any) -> None:
     if type(value) is not int or not 0 <= value <= LARGEST:
-        raise Refusal("number", "is not an integer from 0 up, below 2 to the power of 53")
+        raise Refusal("number", "is not an integer from 0 to 2^53 - 1")
 
 
 def _finite(value: Any) -> None:

@@ -4,12 +4,12 @@
 /** @import { Lookup } from "./calls.js" */
 /** @import { DeviceGuard } from "./device.js" */
 /** @import { Bounds } from "./manifest_relations.js" */
-/** @import { Symbols, Value } from "./tensors.js" */
+/** @import { Value } from "./tensors.js" */
 
 import { ensure } from "./errors.js";
 import { byteBounds, sizeBounds } from "./manifest_relations.js";
 import { own } from "./structure.js";
-import { bufferSize, isBuffer, shapeOf, tensorBytes, typedArray } from "./tensors.js";
+import { bufferSize, isBuffer, tensorBytes, typedArray } from "./tensors.js";
 
 /** Return the usage of a tensor's buffer. A function, because pages without WebGPU import this module, too. */
 export const tensorUsage = () => GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
@@ -132,8 +132,8 @@ export function copyBuffer(encoder, source, target, bytes, why, offset = 0) {
 }
 
 /** An output, and where it goes; one on the device has a buffer there.
- *  @typedef {{ name: string, dtype: DataType, dims: number[], bytes: number }} Output
- *  @typedef {Output & { location: keyof Located, buffer?: GPUBuffer }} Placed */
+ *  @typedef {{ name: string, dtype: DataType, dims: readonly number[] }} Output
+ *  @typedef {Output & { dims: number[], bytes: number, location: keyof Located, buffer?: GPUBuffer }} Placed */
 
 /** What an output is: elements, or what is in a buffer.
  *  @typedef {GPUBuffer | TypedArray & { slice(): TypedArray & { buffer: ArrayBuffer } }} Content */
@@ -158,19 +158,10 @@ export function selectPorts(ports, names) {
   });
 }
 
-/** Return an output of a shape. @param {string} name @param {DataType} dtype @param {readonly number[]} dims
- *  @returns {Output} */
-export const outputOf = (name, dtype, dims) =>
-  ({ name, dtype, dims: [...dims], bytes: tensorBytes({ dtype, dims }) });
-
-/** @param {Plan} plan @param {Symbols} symbols @param {readonly string[]} [names] @returns {Output[]} */
-export const selectOutputs = (plan, symbols, names) =>
-  selectPorts(plan.outputs, names).map((port) => outputOf(port.name, port.dtype, shapeOf(port, symbols)));
-
-/** Return the source of each output by its name: aliases lead to an input, a weight or another output.
- *  @param {Plan} plan @returns {Map<string, Source>} */
+/** Return the source of each output by its buffer: aliases lead to an input, a weight or another output.
+ *  @param {Plan} plan */
 export function outputSources({ outputs, constants, aliases }) {
-  /** @type {Map<string, Source>} By buffer, so that each link of a chain is followed once. */
+  /** @type {Map<string, Source>} Each link of a chain is followed once. */
   const sources = new Map(constants.map(({ output, data }) =>
     [`output:${output}`, Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0))]));
   const direct = new Map(aliases.map(({ output, source }) => [`output:${output}`, source]));
@@ -179,10 +170,10 @@ export function outputSources({ outputs, constants, aliases }) {
     /** @type {string | undefined} */
     let buffer = `output:${name}`;
     for (; buffer !== undefined && !sources.has(buffer); buffer = direct.get(buffer)) chain.push(buffer);
-    const source = sources.get(buffer ?? "") ?? chain[chain.length - 1];
+    const source = sources.get(buffer ?? "") ?? /** @type {string} */ (chain.at(-1));
     for (const link of chain) sources.set(link, source);
   }
-  return new Map(outputs.map(({ name }) => [name, /** @type {Source} */ (sources.get(`output:${name}`))]));
+  return sources;
 }
 
 /**
@@ -199,13 +190,13 @@ export function placeOutputs(device, outputs, { location = "cpu", into = {} }, b
     ensure("input", outputs.some((output) => output.name === name), `the run gives no output '${name}'`);
   }
   const taken = new Set();
-  return outputs.map((output) => {
-    const { name, bytes } = output;
+  return outputs.map(({ name, dtype, dims }) => {
+    const output = { name, dtype, dims: [...dims], bytes: tensorBytes({ dtype, dims }) };
     const target = own(into, name);
     const place = /** @type {keyof Located} */ (own(locations, name) ?? common);
     ensure("input", LOCATIONS.includes(place), `location is one of ${LOCATIONS.join(", ")}, not "${place}"`);
     ensure("input", !target || isBuffer(target), `into['${name}'] is no GPUBuffer`);
-    const size = bufferSize(bytes);
+    const size = bufferSize(output.bytes);
     ensure("input", !target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
     if (!target && place !== "gpu") return { ...output, location: place };
     const label = `output ${name}`.slice(0, 40);
@@ -229,16 +220,19 @@ export const begunBuffers = ({ states }, values) => new Map(states.flatMap(({ ou
 export function writtenBuffers(sources, placed, begun) {
   const written = new Map([...begun].map(([name, buffer]) => [`output:${name}`, buffer]));
   for (const { name, buffer } of placed) {
-    if (!buffer || sources.get(name) !== `output:${name}`) continue;
+    const target = `output:${name}`;
+    if (!buffer || sources.get(target) !== target) continue;
     ensure("input", buffer.usage & GPUBufferUsage.STORAGE, `the buffer for '${name}' lacks the usage STORAGE`);
-    written.set(`output:${name}`, buffer);
+    written.set(target, buffer);
   }
   return written;
 }
 
-/** Return what an output of a plan is. @param {Source | undefined} source @param {Lookup} lookup */
-export const contentOf = (source, lookup) =>
-  /** @type {Content} */ (typeof source === "string" ? lookup(source) : source);
+/** Return what an output of a plan is. @param {Map<string, Source>} sources @param {string} name @param {Lookup} lookup */
+export function contentOf(sources, name, lookup) {
+  const source = sources.get(`output:${name}`);
+  return /** @type {Content} */ (typeof source === "string" ? lookup(source) : source);
+}
 
 /** What gives outputs to the caller. @typedef {ReturnType<typeof copiesOn>} OutputCopies */
 

@@ -10,7 +10,7 @@ import { parse, readJson, Refusal } from "./structure.js";
  * The bytes of a manifest that is to be checked, or was, and of a plan that is.
  *
  * @typedef {{ manifest: Bytes, plan?: { content: Bytes, key: string } }} Question
- * @typedef {{ refusal?: [rule: string, reason: string, path: (string | number)[]], fault?: string }} Answer
+ * @typedef {{ refusal?: [rule: string, reason: string, path: (string | number)[]] }} Answer
  */
 
 /** Bytes that a page's own thread hashes, or checks as JSON, in some milliseconds. */
@@ -58,17 +58,17 @@ async function isCheckedElsewhere(content, question) {
   if (content.length <= MOST_HERE || typeof Worker === "undefined") return false;
   /** @type {Worker | undefined} */
   let worker;
-  const { refusal, fault } = await /** @type {Promise<Answer>} */ (new Promise((resolve) => {
+  const answer = await /** @type {Promise<Answer | undefined>} */ (new Promise((resolve) => {
     try {
       worker = new Worker(new URL("./checking_worker.js", import.meta.url), { type: "module" });
       worker.onmessage = ({ data }) => resolve(data);
-      worker.onerror = () => resolve({ fault: "it did not start" });
+      worker.onerror = () => resolve(undefined);
       worker.postMessage(question);
-    } catch (error) {
-      resolve({ fault: String(error) });
+    } catch {
+      resolve(undefined);
     }
   }));
   worker?.terminate();
-  if (refusal) throw new Refusal(...refusal);
-  return fault === undefined;
+  if (answer?.refusal) throw new Refusal(...answer.refusal);
+  return Boolean(answer);
 }

@@ -14,7 +14,7 @@ globalThis.onmessage = ({ data: { manifest, plan } }) => {
     else checkManifest(read, needed);
     postMessage({});
   } catch (error) {
-    if (error instanceof Refusal) postMessage({ refusal: [error.rule, error.message, error.path] });
-    else postMessage({ fault: String(error) });
+    if (!(error instanceof Refusal)) throw error;
+    postMessage({ refusal: [error.rule, error.message, error.path] });
   }
 };

@@ -118,8 +118,9 @@ export function checkFurther(manifest, bundle) {
 
 /** @param {any} sizes */
 export function checkRange({ low, high, step }) {
-  rule("range", step >= 1 && high >= low && high - low <= Number.MAX_SAFE_INTEGER && (high - low) % step === 0,
-    "is no range: it has no size, or does not end with one");
+  const more = high - low;
+  const isRange = step >= 1 && more >= 0 && more <= Number.MAX_SAFE_INTEGER && more % step === 0;
+  rule("range", isRange, "is no range: it has no size, or does not end with one");
 }
 
 /** @param {any} one @param {any} other */
@@ -134,8 +135,8 @@ export function checkShapes(manifest, record) {
     rule("plan input", port, "is no input of the model");
     rule("plan dtype", SCHEMA.dtypes[port.dtype], "has no element type that a device holds");
     for (const dim of shape) {
-      rule("dimension", typeof dim !== "string" || own(manifest.dynamic, dim),
-        `has the dimension '${dim}', whose range is not there`);
+      const isKnown = typeof dim !== "string" || own(manifest.dynamic, dim);
+      rule("dimension", isKnown, `has the dimension '${dim}', whose range is not there`);
     }
   });
 }

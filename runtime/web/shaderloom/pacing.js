@@ -2,15 +2,18 @@
 
 /** @import { Dispatch } from "./calls.js" */
 /** @import { DeviceGuard } from "./device.js" */
+/** @import { TimeCalls } from "./programs.js" */
+/** @import { Symbols } from "./tensors.js" */
 
 import { abortable, deferred, ensure } from "./errors.js";
 
 /**
- * What a submission has beside the commands that were encoded before: dispatches, the work of the rest, and what encodes
- * the end into the last part and returns what waits for it, unless nothing does.
+ * What a submission has beside the commands that were encoded before: dispatches with the values of their symbols, the
+ * work of the rest, and what encodes the end into the last part and returns what waits for it, unless nothing does.
  *
  * @template T
- * @typedef {{ dispatches?: Iterable<Dispatch>, work?: number, finish?: (encoder: GPUCommandEncoder) => () => Promise<T> }} Work
+ * @typedef {{ dispatches?: Iterable<Dispatch>, symbols?: Symbols, work?: number,
+ *   finish?: (encoder: GPUCommandEncoder) => () => Promise<T> }} Work
  */
 
 /** @typedef {{ work: number, dispatches: number }} Amount The work is as calls estimate it. */
@@ -106,11 +109,12 @@ function turnOf(pacer, signal) {
    * @template T
    * @param {string} what the work's name in messages
    * @param {(encoder: GPUCommandEncoder) => Work<T>} begin is called once, and submitted with the first part
+   * @param {TimeCalls} [time] submits the dispatches instead, behind the rest
    * @returns {Promise<T>}
    * @throws {ShaderloomError} "device" for what the device reports, and for a run that takes too long; and the signal's
    *   reason once it is aborted
    */
-  async function submit(what, begin) {
+  async function submit(what, begin, time) {
     /** @type {Work<T> & { rest: Iterator<Dispatch>, next: IteratorResult<Dispatch> } | undefined} */
     let work;
     for (;;) {
@@ -120,7 +124,7 @@ function turnOf(pacer, signal) {
         const encoder = guard.device.createCommandEncoder();
         if (!work) {
           const begun = begin(encoder);
-          const rest = (begun.dispatches ?? [])[Symbol.iterator]();
+          const rest = ((!time && begun.dispatches) || [])[Symbol.iterator]();
           work = { ...begun, rest, next: rest.next() };
         }
         const part = encode(encoder, work);
@@ -130,7 +134,10 @@ function turnOf(pacer, signal) {
         note(part.work + ((isLast && work.work) || 0), part.dispatches || 1);
         return isLast && { value: /** @type {T} */ (await read?.()) };
       }));
-      if (last) return last.value;
+      if (last) {
+        await time?.(turn, work?.dispatches ?? [], work?.symbols ?? {});
+        return last.value;
+      }
     }
   }
 
@@ -186,7 +193,8 @@ function turnOf(pacer, signal) {
     }
   }
 
-  return { submit, ended, /** Let the next run begin. */ end };
+  const turn = { submit, ended, /** Let the next run begin. */ end };
+  return turn;
 }
 
 /** Encode a dispatch into a pass. @param {GPUComputePassEncoder} pass @param {Dispatch} dispatch */

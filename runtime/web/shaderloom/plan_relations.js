@@ -11,6 +11,12 @@ import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS }
 /** The largest number of a problem, of 32 bits. */
 const LARGEST_NUMBER = 2 ** 31 - 1;
 
+/** The buffers that a call may bind with each access. @type {Record<string, RegExp>} */
+const ACCESSIBLE = {
+  read: /^(input|output|arena|weight):/, read_write: /^(output|arena):/, uniform: /^(symbols$|problem:)/,
+  iteration: /^iteration$/,
+};
+
 /** What a manifest asks of a plan. @typedef {{ inputs: Map<string, PortType>, outputs: Map<string, PortType>,
  *  ranges: Map<string, any> }} PlanUse */
 
@@ -52,8 +58,8 @@ export function checkPlan(plan, manifest, key, programs) {
       checkRange(range);
       rule("range", Math.floor(high / step) <= LARGEST_NUMBER, "has sizes of more than 32 bits");
       rule("names", !symbols.has(name), "is a symbol twice");
-      rule("symbol range", uses.every(({ ranges }) => isSameRange(ranges.get(name), range)),
-        "has another range in the manifest");
+      const isDeclared = uses.every(({ ranges }) => isSameRange(ranges.get(name), range));
+      rule("symbol range", isDeclared, "has another range in the manifest");
       symbols.set(name, [low, high]);
     });
     const dims = new Set(plan.inputs.flatMap((/** @type {any} */ port) => port.shape));
@@ -156,14 +162,14 @@ export function checkPlan(plan, manifest, key, programs) {
     });
     rule("work", least <= MOST_WORKGROUPS, "has too many workgroups", "grid");
     for (const name of ["flops", "bytes"]) within(name, checkNames, call[name]);
-    each(call, "ranges", (range) => checkSpan(range, isEmpty));
     /** @type {Map<string, string>} */
     const accesses = new Map();
-    each(call, "ranges", ({ buffer }, at) => {
-      const { access } = bindings[at];
+    each(call, "ranges", (range, at) => {
+      checkSpan(range, isEmpty);
+      const [{ buffer }, { access }] = [range, bindings[at]];
       rule("access", (accesses.get(buffer) ?? access) === access, "binds a buffer in two ways");
       accesses.set(buffer, access);
-      checkAccess(buffer, access);
+      rule("access", ACCESSIBLE[access].test(buffer), `gives '${buffer}' the access '${access}', which it may not have`);
     });
   }
 
@@ -237,8 +243,8 @@ export function checkPlan(plan, manifest, key, programs) {
   each(plan, "weights", addWeight);
   if (symbols.size) addNumbers("symbols", plan.symbols);
   each(plan, "problems", (problem, index) => {
-    rule("problem", problem.every((/** @type {number} */ number) => Math.abs(number) <= LARGEST_NUMBER),
-      "has a number of more than 32 bits");
+    const areShort = problem.every((/** @type {number} */ number) => Math.abs(number) <= LARGEST_NUMBER);
+    rule("problem", areShort, "has a number of more than 32 bits");
     addNumbers(`problem:${index}`, problem);
   });
   checkKernels();
@@ -246,14 +252,6 @@ export function checkPlan(plan, manifest, key, programs) {
   checkCommands();
   checkOutputs();
   checkFacts();
-}
-
-/** @param {string} buffer @param {string} access */
-function checkAccess(buffer, access) {
-  rule("access", access !== "read_write" || /^(output|arena):/.test(buffer), "writes to a buffer that is only read");
-  const kind = /^(symbols$|problem:)/.test(buffer) ? "uniform" : buffer;
-  rule("access", ["uniform", "iteration"].every((each) => (access === each) === (kind === each)),
-    "binds another buffer than symbols or a problem as uniform");
 }
 
 /** Return the number of bytes of base64 data. @param {string} data */

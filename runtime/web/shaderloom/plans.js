@@ -16,7 +16,7 @@ import { totalBytes } from "./weights.js";
 
 /** @typedef {{ pipeline: GPUComputePipeline, layout: GPUBindGroupLayout, kernel: Kernel }} CompiledKernel */
 
-/** A plan, compiled kernels by key, its own among them, and the sources of its outputs by name.
+/** A plan, compiled kernels by key, its own among them, and the sources of its outputs by their buffers.
  *  @typedef {{ plan: Plan, kernels: Map<string, CompiledKernel>, sources: Map<string, Source> }} LoadedPlan */
 
 /** @type {Record<string, GPUBufferBindingLayout>} */
@@ -58,12 +58,12 @@ export function plansOn(on) {
       loaded.catch(() => present.delete(key)); // a failed fetch may be tried again
       present.set(key, loaded);
     }
-    return together.then(() => Promise.all(records.map((record) => get(record))));
+    return together.then(() => Promise.all(records.map(get)));
   }
 
   /** @param {PlanKeys[]} records @returns {Promise<LoadedPlan[]>} */
   async function loadAll(records) {
-    const fetched = Promise.all(records.map((record) => fetchPlan(record)));
+    const fetched = Promise.all(records.map(fetchPlan));
     buffers.hooks.ready ??= fetched;
     const plans = await fetched;
     const kernels = new Map(plans.flatMap((plan) => plan.kernels.map((kernel) => [kernel.key, kernel])));
@@ -73,7 +73,9 @@ export function plansOn(on) {
 
   /** Return the compiled kernels by key. @param {Kernel[]} kernels @returns {Promise<Map<string, CompiledKernel>>} */
   async function compileAll(kernels) {
-    const queue = [...kernels];
+    const queue = (function* () { // which ends for all workers where one fails
+      yield* kernels;
+    })();
     /** @type {Set<Kernel>} */
     const awaited = new Set();
     /** @type {Map<string, CompiledKernel>} */
@@ -84,7 +86,7 @@ export function plansOn(on) {
       on.onProgress({ what: "pipelines", done: done.size, total: kernels.length, awaits });
     };
     const work = async () => {
-      for (let kernel = queue.shift(); kernel; kernel = queue.shift()) {
+      for (const kernel of queue) {
         awaited.add(kernel);
         done.set(kernel.key, await entryOf(compiled, kernel.key, () => compile(kernel)));
         awaited.delete(kernel);
@@ -93,11 +95,7 @@ export function plansOn(on) {
     };
     const workers = Array.from({ length: AT_ONCE }, work);
     if (kernels.length) report();
-    try {
-      await Promise.all(workers);
-    } finally {
-      queue.length = 0; // after a failure no further kernel is begun
-    }
+    await Promise.all(workers);
     return done;
   }
 

@@ -204,8 +204,8 @@ function checkProgram(manifest, program, planKeys, onStage) {
       rule("row", SCHEMA.dtypes[dtype] % 4 === 0, "is not made of whole words");
       rule("row", expect(row, { dtype, shape }), "has another type than what is carried");
     });
-    rule("loop", step.going === null || expect(step.going, CONDITION),
-      "goes on by a value of another type than bool", "going");
+    const isBool = step.going === null || expect(step.going, CONDITION);
+    rule("loop", isBool, "goes on by a value of another type than bool", "going");
     return [...results];
   }
 
@@ -237,8 +237,7 @@ function checkProgram(manifest, program, planKeys, onStage) {
   function requireRead(step, field, count, dtypes) {
     const { dtype, shape } = within(field, require, step[field]);
     const isFixed = shape.every((/** @type {any} */ size) => typeof size === "number") && elementCount(shape) === count;
-    rule("read", isFixed && dtypes.includes(dtype),
-      "has another type, or another number of elements, than what is read", field);
+    rule("read", isFixed && dtypes.includes(dtype), "has another type or number of elements than what is read", field);
   }
 
   /** @param {any} owner @param {string} field @param {PortType} type */

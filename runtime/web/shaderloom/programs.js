@@ -8,7 +8,7 @@
 /** @import { PlanKeys } from "./plans.js" */
 /** @import { Match, Symbols } from "./tensors.js" */
 
-import { contentOf, copyBuffer, outputOf, placeOutputs, selectPorts, writeArray } from "./buffers.js";
+import { contentOf, copyBuffer, placeOutputs, selectPorts, writeArray } from "./buffers.js";
 import { ensure } from "./errors.js";
 import { stepsOf } from "./program_relations.js";
 import {
@@ -125,14 +125,13 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
       for (const [at, { name, next }] of step.carried.entries()) {
         const value = valueAt(inner, next);
         const data = buffers.allocate(`loop ${own} ${name} ${number % 2}`, tensorBytes(value));
-        copyValue(encoder, value, data);
-        carried[at] = { ...value, data };
+        carried[at] = copied(encoder, value, data);
       }
       const stacked = step.stacked.map(({ row }) => valueAt(inner, row));
       for (const [at, value] of stacked.entries()) {
         const row = buffers.create(rowName(at, number), tensorBytes(value));
         rows[at].push(row);
-        copyValue(encoder, value, row);
+        copied(encoder, value, row);
       }
       return { work: copyWork([...carried, ...stacked]) };
     });
@@ -189,11 +188,12 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
     }
   }
 
-  /** Copy the elements of a value to the start of a buffer. @param {GPUCommandEncoder} encoder
-   *  @param {ProgramValue} value @param {GPUBuffer} buffer */
-  function copyValue(encoder, value, buffer) {
-    if (isBuffer(value.data)) copyBuffer(encoder, value.data, buffer, tensorBytes(value), "a loop copies what is fed");
-    else writeArray(guard.device, buffer, value.data);
+  /** Return a value whose elements are copied to the start of a buffer. @param {GPUCommandEncoder} encoder
+   *  @param {ProgramValue} value @param {GPUBuffer} data @returns {ProgramValue} */
+  function copied(encoder, value, data) {
+    if (isBuffer(value.data)) copyBuffer(encoder, value.data, data, tensorBytes(value), "a loop copies what is fed");
+    else writeArray(guard.device, data, value.data);
+    return { ...value, data };
   }
 
   /** Return rows, which are whole words, along a new first axis. @param {GPUCommandEncoder} encoder
@@ -220,19 +220,17 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
       requireShape(port, sizes, feeds[name]);
     }
     countWork(dispatchCount(plan, sizes), step);
-    const { time } = options;
-    const dispatches = await turn.submit("a stage", (encoder) => {
+    await turn.submit("a stage", (encoder) => {
       const written = later ? takenBuffers(plan, values, later) : undefined;
-      const bound = calls.bind(encoder, loaded, sizes, feeds, written);
+      const { dispatches, lookup } = calls.bind(encoder, loaded, sizes, feeds, written);
       for (const port of plan.outputs) {
         const { name, dtype } = port;
-        const content = contentOf(sources.get(name), bound.lookup);
+        const content = contentOf(sources, name, lookup);
         const data = isBuffer(content) ? content : typedArray(dtype, content.slice().buffer);
         values.set(name, { dtype, dims: shapeOf(port, sizes), data });
       }
-      return { dispatches: time ? [] : bound.dispatches, finish: () => async () => bound.dispatches };
-    });
-    await time?.(turn, dispatches, sizes);
+      return { dispatches, symbols: sizes };
+    }, options.time);
   }
 
   /** Return the buffers of feeds to which a stage writes the outputs that begin as these, by the names of these in the
@@ -265,8 +263,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
     return turn.submit("reading results", () => {
       const contents = new Map(values.map(([name, { data }]) => [name, data]));
       const begun = /** @type {Map<string, GPUBuffer>} */ (new Map([...contents].filter(([, data]) => taken.has(data))));
-      const outputs = values.map(([name, { dtype, dims }]) => outputOf(name, dtype, dims));
-      const placed = placeOutputs(guard.device, outputs, places, begun);
+      const placed = placeOutputs(guard.device, values.map(([name, value]) => ({ name, ...value })), places, begun);
       return { finish: (encoder) => copies.deliver(encoder, placed, (name) => /** @type {Content} */ (contents.get(name))) };
     });
   }

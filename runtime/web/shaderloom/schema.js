@@ -86,21 +86,18 @@ export const SCHEMA = {
     "state": ["output: text, input: text"],
     "alias": ["output: text, source: text, size: size"],
     "facts": [
-      "tensors: tensor facts[4000000], calls: call facts[1000000], nodes: node facts[4000000]",
+      "tensors: tensor facts[4000000], calls: call facts[1000000], nodes: run|weights|folded[4000000]",
       "decisions: decision[1000000], precision: precision facts?, declares_halves: flag, tiled?: text[1000]"
     ],
-    "node facts": "run|weights|folded",
     "tensor facts": [
       "name: text, graph: text, node: text, dtype: text, shape: size[1000], layout: layout",
       "kind: input|weight|activation|output, iterations: count[1000]"
     ],
     "layout": ["order: count[1000], padding: axis pairs, blocks: axis pairs, text: text"],
-    "axis pairs": "axis pair[1000]",
-    "axis pair": "count[2..2]",
+    "axis pairs": "count[2..2][1000]",
     "call facts": ["operands: count[1..1000], also: count[1000], in_place: count?"],
     "decision": ["problem: text, source: text, candidates: count, nanoseconds: number?, analytic_nanoseconds: number?"],
-    "precision facts": ["measured: text[4000000], positions: text[], overflowing: overflowing{}"],
-    "overflowing": "flag[2..2]",
+    "precision facts": ["measured: text[4000000], positions: text[], overflowing: flag[2..2]{}"],
     "notes": [
       "calls: call notes[1000000], memory: memory notes?, not_fused: fusion refusal[4000000]",
       "alternatives: alternative[]{1000000}, precision: precision notes?, widened: full precision value[4000000]"

@@ -1,19 +1,18 @@
 /** @import * as api from "../shaderloom.js" */
-/** @import { Dispatch } from "./calls.js" */
 /** @import { BundleFiles } from "./files.js" */
 /** @import { Foundation } from "./plans.js" */
 /** @import { Options } from "./programs.js" */
 /** @import { Match } from "./tensors.js" */
 /** @typedef {typeof import("./programs.js")} Programs */
 
-import { begunBuffers, buffersOn, contentOf, copiesOn, placeOutputs, selectOutputs, writtenBuffers } from "./buffers.js";
+import { begunBuffers, buffersOn, contentOf, copiesOn, placeOutputs, selectPorts, writtenBuffers } from "./buffers.js";
 import { callsOn } from "./calls.js";
 import { guardOf, isSoftware, openDevice } from "./device.js";
 import { abortable, ensure } from "./errors.js";
 import { openFiles } from "./files.js";
 import { pacerOn } from "./pacing.js";
 import { plansOn } from "./plans.js";
-import { requireShape, signatureOf } from "./tensors.js";
+import { requireShape, shapeOf, signatureOf } from "./tensors.js";
 import { sharedOn, totalBytes, uploadWeights } from "./weights.js";
 
 /** Bytes of weights that a bundle may have, and of what is beside them, unless a page says otherwise. */
@@ -79,24 +78,17 @@ function sessionOf(files, loadOptions, on) {
     const loaded = await on.plans.get(plans[index]);
     const { plan, sources } = loaded;
     for (const port of plan.inputs) requireShape(port, symbols, values[port.name]);
-    const wanted = selectOutputs(plan, symbols, options.outputs);
+    const wanted = selectPorts(plan.outputs, options.outputs).map((port) => ({ ...port, dims: shapeOf(port, symbols) }));
     const begun = options.inPlace ? begunBuffers(plan, values) : new Map();
-    return pacer.inTurn(options.signal, async (turn) => {
-      /** @type {Iterable<Dispatch>} */
-      let timed = [];
-      const results = await turn.submit("a run", (encoder) => {
-        const placed = placeOutputs(guard.device, wanted, options, begun);
-        const { dispatches, lookup } = calls.bind(encoder, loaded, symbols, values, writtenBuffers(sources, placed, begun));
-        if (options.time) timed = dispatches;
-        const finish = (/** @type {GPUCommandEncoder} */ last) => {
-          if (!options.time) turn.end();
-          return copies.deliver(last, placed, (name) => contentOf(sources.get(name), lookup));
-        };
-        return { dispatches: options.time ? [] : dispatches, finish };
-      });
-      await options.time?.(turn, timed, symbols);
-      return results;
-    });
+    return pacer.inTurn(options.signal, (turn) => turn.submit("a run", (encoder) => {
+      const placed = placeOutputs(guard.device, wanted, options, begun);
+      const { dispatches, lookup } = calls.bind(encoder, loaded, symbols, values, writtenBuffers(sources, placed, begun));
+      const finish = (/** @type {GPUCommandEncoder} */ last) => {
+        if (!options.time) turn.end();
+        return copies.deliver(last, placed, (name) => contentOf(sources, name, lookup));
+      };
+      return { dispatches, symbols, finish };
+    }, options.time));
   }
 
   return {

@@ -131,11 +131,9 @@ function record(text) {
  *  @returns {Check} */
 function kinds(forms) {
   const checks = new Map(Object.entries(forms).map(([kind, form]) => [kind, checkOf(form)]));
-  const choice = oneOf([...checks.keys()]);
-  const tagged = record("kind: text");
+  const tagged = record(`kind: ${[...checks.keys()].join("|")}`);
   return (value) => {
     tagged(value);
-    within("kind", choice, value.kind);
     /** @type {Check} */ (checks.get(value.kind))(value);
   };
 }
@@ -185,9 +183,8 @@ const BUILT_IN = {
     rule("format", major, "is no version");
     rule("format", Number(major) === 3, `is version ${value}; this runner reads 3.x`);
   },
-  integer: (value) => rule("number", Number.isSafeInteger(value), "is not an integer below 2 to the power of 53"),
-  count: (value) => rule(
-    "number", Number.isSafeInteger(value) && value >= 0, "is not an integer from 0 up, below 2 to the power of 53"),
+  integer: (value) => rule("number", Number.isSafeInteger(value), "is not an integer from -2^53 + 1 to 2^53 - 1"),
+  count: (value) => rule("number", Number.isSafeInteger(value) && value >= 0, "is not an integer from 0 to 2^53 - 1"),
   number: (value) => rule("number", Number.isFinite(value), "is not a finite number"),
   flag: (value) => rule("type", typeof value === "boolean", "is neither true nor false"),
   dtype: (value) => rule("dtype", isDtype(value) || SCHEMA["other dtypes"].includes(value), "is no element type"),
@@ -230,7 +227,7 @@ function operandsOf(value) {
   rule("size", operands.length && OPERATORS.has(operator), "is no operator with operands");
   rule("size", "+*".includes(operator) || operands.length === 2, `has a '${operator}' of ${operands.length} operands`);
   const [, divisor] = operands;
-  rule("size", !["//", "%"].includes(operator) || (Number.isSafeInteger(divisor) && divisor > 0),
-    "divides by something else than a positive number");
+  const isDivisor = Number.isSafeInteger(divisor) && divisor > 0;
+  rule("size", isDivisor || !["//", "%"].includes(operator), "divides by something else than a positive number");
   return operands;
 }
