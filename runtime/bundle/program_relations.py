@@ -19,6 +19,9 @@ from .structure import Refusal, in_order, schema
 _INTEGERS = ("int32", "int64", "uint8", "int8", "uint16", "int16", "uint32", "uint64")
 
 
+#: The fields with the steps inside of a step, by its kind
+_INNER = {"branch": ("true", "false"), "compare": ("true", "false"), "loop": ("steps",)}
+
 #: Kinds of steps that no other step follows
 _LAST = ("branch", "compare", "refuse")
 
@@ -60,7 +63,7 @@ def steps_of(steps: Any) -> Iterator[Any]:
 
 def inner_steps(step: Any) -> list[Any]:
     """Return the lists of steps that a step has."""
-    return [step[name] for name in ("true", "false", "steps") if name in step]
+    return [step[name] for name in _INNER.get(step["kind"], ())]
 
 
 @record(slots=False)

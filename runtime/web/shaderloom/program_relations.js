@@ -16,6 +16,9 @@ const INTEGERS = ["int32", "int64", "uint8", "int8", "uint16", "int16", "uint32"
 const NUMBER = { dtype: "int64", shape: [] };
 const CONDITION = { dtype: "bool", shape: [] };
 
+/** The fields with the steps inside of a step, by its kind. @type {Record<string, string[]>} */
+const INNER = { branch: ["true", "false"], compare: ["true", "false"], loop: ["steps"] };
+
 /** Kinds of steps that no other step follows. */
 const LAST = ["branch", "compare", "refuse"];
 
@@ -37,7 +40,7 @@ export function checkPrograms(manifest, planKeys) {
 export function* stepsOf(steps) {
   for (const step of steps) {
     yield step;
-    for (const name of ["true", "false", "steps"]) if (Object.hasOwn(step, name)) yield* stepsOf(step[name]);
+    for (const name of INNER[step.kind] ?? []) yield* stepsOf(step[name]);
   }
 }
 
@@ -127,8 +130,8 @@ function checkProgram(manifest, program, planKeys, onStage) {
     if (step.kind === "compare") { // of sizes that may be negative
       for (const name of ["left", "right"]) within(name, (size) => sizeBounds(size, symbols, true), step[name]);
     }
-    const hasSides = step.kind === "branch" || step.kind === "compare";
-    return hasSides ? Math.min(...["true", "false"].map((side) => checkSteps(step, side, results))) : 0;
+    const sides = INNER[step.kind];
+    return sides ? Math.min(...sides.map((side) => checkSteps(step, side, results))) : 0;
   }
 
   /** @param {any} step */

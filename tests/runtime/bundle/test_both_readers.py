@@ -205,6 +205,26 @@ def test_programs_are_refused(request, kind, changes, has_plan):
             assert javascript.verdict(manifest, plan if has_plan else None, program.key) == verdict, name
 
 
+def test_fields_of_other_kinds_are_ignored(request, seeds):
+    """A step may have, of any type, the fields that those of other kinds have."""
+
+    def enlarge(manifest):
+        for program in manifest["programs"]:
+            for step in list(steps_of(program["steps"])):
+                known = {*fields_of_steps[step["kind"]], "kind", "software"}
+                step |= {name: 5 for fields in fields_of_steps.values() for name in fields if name not in known}
+
+    records = schema()["types"]["step"].items()
+    fields_of_steps = {kind: re.findall(r"(\w+)\??: ", ", ".join(record)) for kind, record in records}
+    javascript = request.getfixturevalue("javascript") if JavaScript.is_available() else None
+    for seed in (seed for seed in seeds if seed.manifest.get("programs")):
+        manifest, plan = seed.changed("manifest", enlarge).files()
+        assert manifest != seed.files()[0]
+        assert python_verdict(manifest, plan, seed.key, seed.own) == Verdict(None)
+        if javascript is not None:
+            assert javascript.verdict(manifest, plan, seed.key, seed.own) == Verdict(None)
+
+
 @pytest.mark.parametrize(
     "change",
     [
