@@ -2,7 +2,7 @@
 
 With few rows a kernel of its own reads the weight once, a vector of words at a time; on a GPU it computes groups of
 more rows, too, while that is faster.  With more, products whose tiles lie in workgroup memory decode what they put
-there; others read elements of the weight, as those of any matrix.
+there, and others the words of a vector of columns, of which they load each once.
 
 A kernel of few rows reads all activations in each workgroup.  So it computes beside the product another one of the
 same activations, and the sum over a row that a normalisation divides by, where they meet in one result.
@@ -129,12 +129,21 @@ class PackedHooks(ProductHooks):
         return self.context.operands.read(self.total.operand(0), (*rows, lanes_of(step) if lanes > 1 else step))
 
     @property
+    def thread_loads(self) -> list[Hook]:
+        return [self.load_a, *self.weights[0].loads(0, self.unit)]
+
+    @property
+    def thread_parameters(self) -> dict[str, Any]:
+        has_scale = bool(self.weights[0].scale.rank)
+        return {"codes": WORD_BITS // self.bits, "has_scale": has_scale, "unit": self.unit, "zero": self.zero}
+
+    @property
     def shared_loads(self) -> list[Hook]:
-        return [replace(self.load_a, held=True), *self.weights[0].loads(0, self.unit)]
+        load_a, *weight = self.thread_loads
+        return [replace(load_a, held=True), *weight]
 
     def shared_parameters(self, tile: SharedTile) -> dict[str, Any]:
-        codes = {"codes": WORD_BITS // self.bits, "has_scale": True, "unit": self.unit, "zero": self.zero}
-        return {**super().shared_parameters(tile), **codes}
+        return {**super().shared_parameters(tile), **self.thread_parameters}
 
     def workgroup_bytes(self, tile: SharedTile) -> int:
         return super().workgroup_bytes(tile) + padding_bytes(tile)

@@ -201,6 +201,16 @@ class ProductHooks:
         return []
 
     @property
+    def thread_loads(self) -> list[Hook]:
+        """The loads of tiles in registers."""
+        return [self.load_a, self.load_b]
+
+    @property
+    def thread_parameters(self) -> dict[str, Any]:
+        """Further parameters of their templates: how many elements a word of a packed B has (0: it is not packed)."""
+        return {"codes": 0}
+
+    @property
     def shared_loads(self) -> list[Hook]:
         """The loads of tiles in workgroup memory: what they return waits in registers for a while."""
         return [replace(self.load_a, held=True), replace(self.load_b, held=True)]

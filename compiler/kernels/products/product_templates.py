@@ -93,10 +93,12 @@ def _register(hooks: ProductHooks, tile: gemm_tiles.RegisterTile) -> Draft:
         "gemm_register",
         tile,
         (ix.ceildiv(across, tile.across), ix.ceildiv(down, tile.down)),
+        *hooks.thread_loads,
         threads=tile.threads,
         parameters={
             "whole_rows": divides(tile.rows, product.m),
             "whole_columns": divides(tile.columns, hooks.vectors),
+            **hooks.thread_parameters,
         },
     )
 
@@ -107,8 +109,9 @@ def _subgroup(hooks: ProductHooks, tile: gemm_tiles.SubgroupTile) -> Draft:
         "gemm_subgroup",
         tile,
         (ix.ceildiv(hooks.vectors, tile.columns), ix.ceildiv(hooks.product.m, tile.rows * tile.subgroup)),
+        *hooks.thread_loads,
         threads=tile.subgroup,
-        parameters={"whole_columns": divides(tile.columns, hooks.vectors)},
+        parameters={"whole_columns": divides(tile.columns, hooks.vectors), **hooks.thread_parameters},
         features=("subgroup",),
     )
 

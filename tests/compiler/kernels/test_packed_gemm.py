@@ -12,11 +12,12 @@ import pytest
 from onnx import helper
 
 from shaderloom.compiler.target import WEB_TARGET, target_of
-from shaderloom.compiler.tuning import packed_tiles
-from shaderloom.compiler.tuning.gemm_tiles import Problem
+from shaderloom.compiler.tuning import gemm_tiles, packed_tiles
+from shaderloom.compiler.tuning.gemm_tiles import Problem, RegisterTile, SubgroupTile
 from shaderloom.compiler.tuning.packed_tiles import PackedTile
 from shaderloom.runtime.plan.device_profile import BYTE_PRODUCTS, DeviceProfile
 
+from ...support.effort import quick_first
 from ...support.kernels import make_model
 from ...support.running import compile_for, run_plan
 from ..codegen.test_text_size import H200
@@ -267,6 +268,22 @@ def test_bytes_with_a_scale_for_each_column_in_parts(device):
     assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
 
 
+@pytest.mark.parametrize(("rows", "kind"), [(3, "cpu"), (21, "cpu"), (3, "discrete"), (21, "discrete")])
+def test_a_zero_point_between_two_codes(device, rows, kind):
+    rng = np.random.default_rng(rows)
+    codes, zero = rng.integers(0, 16, (1544, 12)), np.array(7.26, np.float32)
+    scale = rng.uniform(0.05, 0.2, (1, 12)).astype(np.float32)
+    x = rng.standard_normal((rows, 1544)).astype(np.float32)
+    nodes = [helper.make_node("Cast", ["q"], ["f"], to=onnx.TensorProto.FLOAT)]
+    nodes += [helper.make_node("Sub", ["f", "z"], ["d"]), helper.make_node("Mul", ["d", "s"], ["w"])]
+    nodes.append(helper.make_node("MatMul", ["x", "w"], ["y"]))
+    weight = (codes - zero.astype(np.float64)) * scale.astype(np.float64)
+    model = model_of(nodes, x, {"z": zero, "s": scale})
+    model.graph.initializer.append(helper.make_tensor("q", onnx.TensorProto.UINT4, codes.shape, codes.ravel()))
+    with mock.patch.object(packed_tiles, "takes_groups", return_value=False):
+        check(device, Case(model, x, weight, x.astype(np.float64) @ weight), kind, packed=rows <= 8)
+
+
 def test_blocks_that_are_no_whole_units_are_not_packed(device):
     """Blocks of four numbers would need two scales for a word."""
     check(device, dequantised("int4", block=4, transposed=True, zero=True), "discrete", packed=False)
@@ -419,6 +436,25 @@ def test_tiles(device, tile, zeros):
     """Steps, columns and rows that do not divide among the threads."""
     with mock.patch.object(packed_tiles, "ranked", return_value=[tile]):
         check(device, nbits((3, 320), 21, zeros=zeros), "discrete")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("bits", "zeros"), [(4, None), (8, "uint8"), (2, "float")])
+@pytest.mark.parametrize("columns", quick_first([3, 4]))
+def test_words_of_columns(each_device, columns, bits, zeros, turned):
+    """Threads that share nothing but broadcasts decode the words of their columns, for one term or four at a time."""
+    case = nbits((21, 64), 20, bits=bits, zeros=zeros)
+    if turned:
+        (product,) = case.model.graph.node
+        product.input[0] = "rows"
+        constants = {init.name: onnx.numpy_helper.to_array(init) for init in case.model.graph.initializer}
+        x = np.ascontiguousarray(case.x.T)
+        nodes = [helper.make_node("Transpose", ["x"], ["rows"], perm=[1, 0]), product]
+        case = replace(case, model=model_of(nodes, x, constants), x=x)
+    size = each_device.profile.subgroup_size
+    for tile in (RegisterTile(2, columns, 2, 2), *([SubgroupTile(2, columns, size)] if size else [])):
+        with mock.patch.object(gemm_tiles, "ranked", return_value=[tile]):
+            check(each_device, case, "cpu", packed=False)
 
 
 @pytest.mark.parametrize(
