@@ -116,7 +116,7 @@ def test_dispatches_of_all_iterations_count(run):
 def test_rows_are_refused_before_they_are_allocated(run):
     feeds = loops_feeds(9, 3, 40)
     outcome = run(hostile_programs.rows_of_inputs, feeds, {"maxDeviceBytes": 1500})
-    assert re.fullmatch(r"device: 'loop 0 row . \d+ of '(rows|steps)'' needs \d+ bytes beside \d+; .* is 1500", outcome)
+    assert re.fullmatch(r"device: 'loop 1 row . \d+ of '(rows|steps)'' needs \d+ bytes beside \d+; .* is 1500", outcome)
 
 
 @pytest.mark.slow

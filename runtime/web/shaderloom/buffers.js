@@ -250,10 +250,9 @@ export function copiesOn(guard) {
     let total = 0;
     const copies = outputs.map((output) => {
       const content = contentAt(output.name);
-      const isRead = !output.buffer && isBuffer(content);
-      const offset = isRead ? total : 0;
-      if (isRead) total += bufferSize(output.bytes);
-      return { ...output, content, isRead, offset };
+      const offset = output.buffer ? 0 : total;
+      if (!output.buffer && isBuffer(content)) total += bufferSize(output.bytes);
+      return { ...output, content, offset };
     });
     const staging = total ? takeStaging(total) : null;
     for (const { name, content, buffer = staging, bytes, offset } of copies) {
@@ -264,7 +263,8 @@ export function copiesOn(guard) {
     return async () => {
       await staging?.mapAsync(GPUMapMode.READ, 0, total);
       const mapped = staging?.getMappedRange(0, total) ?? new ArrayBuffer(0);
-      const views = new Set(copies.flatMap(({ name, location, isRead }) => (location === "view" && isRead ? [name] : [])));
+      const views = new Set(copies.flatMap(({ name, location, content }) =>
+        (location === "view" && isBuffer(content) ? [name] : [])));
       /** @param {string} [name] */
       const release = (name = "") => {
         if (staging && (views.delete(name) || !name) && !views.size) returnStaging(staging);

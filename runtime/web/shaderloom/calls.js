@@ -64,9 +64,8 @@ export function callsOn(device, buffers) {
     /** @type {Lookup} */
     const lookup = (name) => {
       const [kind, number] = name.split(":");
-      if (kind !== "problem") {
-        return callers.get(name) ?? /** @type {GPUBuffer} */ (buffers.get(name === "symbols" ? uniforms : name));
-      }
+      const own = name === "symbols" ? uniforms : name;
+      if (kind !== "problem") return callers.get(name) ?? /** @type {GPUBuffer} */ (buffers.get(own));
       const label = `${name} ${plan.key}`;
       return buffers.get(label) ?? buffers.writeUniform(label, plan.problems[Number(number)]);
     };

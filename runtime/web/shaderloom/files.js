@@ -72,9 +72,7 @@ function filesIn(source, { manifest, content, programs }, cache) {
     ensure("bundle", !(manifest.files[name]?.size > most), `'${name}' has more than ${most} bytes`);
     /** @type {Uint8Array<ArrayBuffer>[]} */
     const chunks = []; // memory for what has come, not for what the manifest says
-    await stream(name, (chunk) => {
-      chunks.push(chunk);
-    });
+    await stream(name, (chunk) => void chunks.push(chunk));
     return new Uint8Array(await new Blob(chunks).arrayBuffer());
   }
 

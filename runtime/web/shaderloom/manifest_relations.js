@@ -123,9 +123,6 @@ export function checkRange({ low, high, step }) {
   rule("range", isRange, "is no range: it has no size, or does not end with one");
 }
 
-/** @param {any} one @param {any} other */
-export const isSameRange = (one, other) => ["low", "high", "step"].every((field) => one?.[field] === other[field]);
-
 /** Check that the shapes of a plan or a program are of inputs of the model, and their names dynamic dimensions.
  *  @param {any} manifest @param {any} record */
 export function checkShapes(manifest, record) {
@@ -151,7 +148,7 @@ const inputsOf = ({ inputs, overridable }) => byName([...inputs, ...overridable]
  *  @returns {[string, PortType][]} */
 export function fedTypes(manifest, { shapes }) {
   const ports = inputsOf(manifest);
-  return Object.keys(shapes).map((name) => [name, { dtype: ports.get(name)?.dtype, shape: shapes[name] }]);
+  return Object.keys(shapes).map((name) => [name, { dtype: ports.get(name).dtype, shape: shapes[name] }]);
 }
 
 /** Return whether two values are written alike. @param {any} one @param {any} other */
@@ -185,11 +182,10 @@ export function boundsOf(value, symbols) {
 
 /** Return bounds of what an operator makes of two sizes, of which the second one of a quotient or a remainder is known.
  *  @param {string} operator @param {Bounds} left @param {Bounds} right @returns {Bounds | undefined} */
-function combine(operator, left, right) {
+function combine(operator, [first, last], [least, most]) {
   const apply = /** @type {(left: number, right: number) => number} */ (OPERATORS.get(operator));
-  if (operator === "%" && left[0] !== left[1]) return [0, right[0] - 1];
-  const crossed = operator === "*" ? [apply(left[0], right[1]), apply(left[1], right[0])] : [];
-  const ends = [apply(left[0], right[0]), apply(left[1], right[1]), ...crossed];
+  if (operator === "%" && first !== last) return [0, least - 1];
+  const ends = [apply(first, least), apply(first, most), apply(last, least), apply(last, most)];
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   return Math.max(-low, high) > Number.MAX_SAFE_INTEGER ? undefined : [low, high];
 }
@@ -206,7 +202,7 @@ export function sizeBounds(value, symbols, isSigned = false) {
 /** Return the bounds of the bytes of a tensor's elements, of which none may be too many to count, beside a size 0 too.
  *  @param {PortType} port @param {SymbolBounds} symbols @returns {Bounds} */
 export function byteBounds(port, symbols) {
-  const itemsize = SCHEMA.dtypes[port.dtype ?? ""] ?? 0;
+  const itemsize = SCHEMA.dtypes[/** @type {string} */ (port.dtype)];
   let [low, high, counted] = [itemsize, itemsize, itemsize];
   each(port, "shape", (dim) => {
     const [least, most] = sizeBounds(dim, symbols);

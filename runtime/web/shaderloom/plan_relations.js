@@ -3,7 +3,7 @@
 
 /** @import { Bounds, PortType } from "./manifest_relations.js" */
 
-import { boundsOf, byName, byteBounds, checkRange, fedTypes, fits, isSameRange, isSameType, requireListed, sizeBounds } from "./manifest_relations.js";
+import { boundsOf, byName, byteBounds, checkRange, fedTypes, fits, isSameType, requireListed, sizeBounds } from "./manifest_relations.js";
 import { SCHEMA } from "./schema.js";
 import { each, own, rule, within } from "./structure.js";
 import { bufferSize, elementCount, MOST_ITERATIONS, MOST_WORK, MOST_WORKGROUPS } from "./tensors.js";
@@ -32,11 +32,15 @@ function planUses(manifest, key) {
   }));
 }
 
+/** @param {any} one @param {any} other */
+const isSameRange = (one, other) => ["low", "high", "step"].every((field) => one?.[field] === other[field]);
+
 /** @param {any} plan @param {any} manifest @param {string} key the plan's in the manifest
  *  @param {typeof import("./programs.js")} [programs] where the manifest has some
  *  @throws {import("./structure.js").Refusal} for the first relation that does not hold */
 export function checkPlan(plan, manifest, key, programs) {
   const uses = [...planUses(manifest, key), ...(programs?.stageUses(manifest, key) ?? [])];
+  const [inputs, outputs] = [plan.inputs, plan.outputs].map(byName);
   /** @type {Map<string, Bounds>} */
   const symbols = new Map();
   /** The sizes of all buffers that the plan may name. @type {Map<string, Bounds>} */
@@ -96,8 +100,10 @@ export function checkPlan(plan, manifest, key, programs) {
       const [ports, wanted] = [plan[field], use[field]]; // names of ports are unique
       const isWhole = ports.length === wanted.size && ports.every((/** @type {any} */ { name }) => wanted.has(name));
       rule("signature", isWhole, `has other ${field} than the manifest says`, field);
-      each(plan, field, (port) => rule("signature", fits(/** @type {PortType} */ (wanted.get(port.name)), port),
-        "has another type or shape than the manifest says"));
+      each(plan, field, (port) => {
+        const type = /** @type {PortType} */ (wanted.get(port.name));
+        rule("signature", fits(type, port), "has another type or shape than the manifest says");
+      });
     }
   }
 
@@ -121,11 +127,10 @@ export function checkPlan(plan, manifest, key, programs) {
 
   /** Check the outputs that begin as inputs; no call and no alias may read such an input. */
   function checkStates() {
-    const [fed, computed] = [plan.inputs, plan.outputs].map(byName);
     each(plan, "states", ({ output, input }) => {
       settle(output);
       rule("state", buffers.delete(`input:${input}`), "begins as no input of the plan, or as one that another is");
-      rule("state", isSameType(computed.get(output), fed.get(input)), "has another type or shape than its input");
+      rule("state", isSameType(outputs.get(output), inputs.get(input)), "has another type or shape than its input");
     });
   }
 
@@ -185,7 +190,6 @@ export function checkPlan(plan, manifest, key, programs) {
   }
 
   function checkOutputs() {
-    const outputs = byName(plan.outputs);
     each(plan, "constants", (constant) => {
       const { output, dtype, shape, data } = constant;
       settle(output);

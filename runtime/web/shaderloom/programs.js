@@ -56,8 +56,8 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
   let work = 0;
 
   /** Run steps to the end of their block. @param {api.Step[]} steps @param {Values} values
-   *  @param {boolean} [inPlace] whether outputs may be written to feeds */
-  async function runSteps(steps, values, inPlace = false) {
+   *  @param {unknown} [inPlace] truthy where outputs may be written to feeds */
+  async function runSteps(steps, values, inPlace) {
     for (const [index, step] of steps.entries()) {
       guard.check();
       options.signal?.throwIfAborted();
@@ -74,11 +74,11 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
     alias: ({ value, source }, values) => values.set(value, valueAt(values, source)),
     refuse: ({ reason }) => ensure("input", false, reason),
     branch: async (step, values, later) =>
-      runSteps(await isTrue(values, step.condition) ? step.true : step.false, values, Boolean(later)),
+      runSteps(await isTrue(values, step.condition) ? step.true : step.false, values, later),
     compare(step, values, later) {
       const [left, right] = [step.left, step.right].map((size) => evaluate(size, sizes));
       const holds = step.test === "less" ? left < right : left === right;
-      return runSteps(holds ? step.true : step.false, values, Boolean(later));
+      return runSteps(holds ? step.true : step.false, values, later);
     },
     async read({ value, symbols }, values) {
       const elements = await readElements(valueAt(values, value));

@@ -21,8 +21,8 @@ export const SCHEMA = {
   "other dtypes": ["string", "float64", "complex64", "complex128"],
   "types": {
     "manifest": [
-      "format: format, producer: text{64}, target: text, model: metadata, nodes: count, inputs: ports",
-      "overridable: ports, outputs: ports, dynamic: range{64}, features: text[64], limits: count{256}",
+      "format: format, producer: text{64}, target: text, model: metadata, nodes: count, inputs: port[]",
+      "overridable: port[], outputs: port[], dynamic: range{64}, features: text[64], limits: count{256}",
       "decisions: count{64}, plans: plan record[4096], weights: weight record{1000000}, samples: sample[4096]",
       "files: file{1000000}, programs?: program[4096]"
     ],
@@ -30,25 +30,23 @@ export const SCHEMA = {
       "producer_name?: text, domain?: text, description?: text, graph_name?: text, graph_description?: text",
       "version?: integer, custom_metadata_map?: text{}"
     ],
-    "ports": "port[]",
     "port": ["name: text, dtype: dtype?, dims: dim?[32]?"],
     "range": ["low: count, high: count, step: count"],
     "integer range": ["low: integer, high: integer, step: count"],
     "plan record": ["key: key, file: text, shapes: dim[32]{}, software?: key, rows?: batch axes"],
     "batch axes": ["inputs: count{}, outputs: count{}"],
-    "program": ["key: key, shapes: dim[32]{}, ranges: integer range{4096}, steps: steps"],
-    "steps": "step[]",
+    "program": ["key: key, shapes: dim[32]{}, ranges: integer range{4096}, steps: step[]"],
     "step": {
-      "stage": ["plan: key, inputs: text[], sizes: text{4096}, outputs: plan ports, software?: key"],
+      "stage": ["plan: key, inputs: text[], sizes: text{4096}, outputs: plan port[], software?: key"],
       "read": ["value: text, symbols: text[1..256]"],
       "alias": ["value: text, source: text"],
       "loop": [
         "count: size?, symbol: text?, condition: text?, going: text?, iteration: text, carried: carried[4096]",
-        "stacked: stacked[4096], steps: steps"
+        "stacked: stacked[4096], steps: step[]"
       ],
       "refuse": ["reason: text"],
-      "branch": ["condition: text, true: steps, false: steps"],
-      "compare": ["test: less|equal, left: size, right: size, true: steps, false: steps"]
+      "branch": ["condition: text, true: step[], false: step[]"],
+      "compare": ["test: less|equal, left: size, right: size, true: step[], false: step[]"]
     },
     "carried": ["name: text, initial: text, next: text, result: text?, symbols?: text?[32]"],
     "stacked": ["row: text, result: text, dtype: device dtype, shape: shape"],
@@ -57,12 +55,11 @@ export const SCHEMA = {
     "sample": ["plan: key, file: text, tolerance: number"],
     "file": ["size: count, sha256: key[1000000]"],
     "plan": [
-      "format: format, key: key, inputs: plan ports, outputs: plan ports, symbols: symbol[1024], arenas: size[]",
+      "format: format, key: key, inputs: plan port[], outputs: plan port[], symbols: symbol[1024], arenas: size[]",
       "problems: integer[1..16384][1000000], kernels: kernel[], commands: command[]",
       "weights: weight[1000000], constants: constant[], aliases: alias[], states: state[]",
       "facts: facts, notes: notes"
     ],
-    "plan ports": "plan port[]",
     "plan port": ["name: text, dtype: device dtype, shape: shape"],
     "shape": "size[32]",
     "symbol": ["name: text, low: count, high: count, step: count"],
