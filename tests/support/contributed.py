@@ -174,9 +174,9 @@ def _moe(x: Operands, attributes: Attributes) -> Results:
 
 
 def _numbers(packed: np.ndarray, bits: int, size: int) -> np.ndarray:
-    """The first ``size`` numbers of ``bits`` bits in the bytes of the last axis."""
-    places = np.unpackbits(packed, axis=-1, bitorder="little").reshape(*packed.shape[:-1], -1, bits)
-    return (places.astype(np.float64) @ 2.0 ** np.arange(bits))[..., :size]
+    """The ``size`` numbers of ``bits`` bits in the bytes of the last axis, from the low bits of the first on."""
+    digits = np.unpackbits(packed, axis=-1, bitorder="little")[..., : size * bits]
+    return digits.reshape(*packed.shape[:-1], size, bits) @ (1 << np.arange(bits))
 
 
 def _quantised_moe(x: Operands, attributes: Attributes) -> Results:

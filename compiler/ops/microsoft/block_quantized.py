@@ -1,6 +1,6 @@
 """Weights of two, four or eight bits in blocks along an axis: MatMulNBits and GatherBlockQuantized.
 
-Several numbers share a byte, the first in its low bits.  ``loom.UnpackBits`` reads single numbers, so memory
+Numbers follow each other from the low bits of the first byte on.  ``loom.UnpackBits`` reads single numbers, so memory
 holds the packed bytes.
 """
 
@@ -43,13 +43,18 @@ def _infer_unpacked(node: Node) -> Inferred:
 
 def _read_unpacked(node: Node, coordinates: Sequence[Dim], read: Read) -> Expr:
     bits = node.attributes.bits
-    per_byte = 8 // bits
     *outer, last = coordinates
-    byte = read(0, [*outer, ix.floordiv(last, per_byte)])
-    if per_byte == 1:
-        return byte
-    shift = ex.cast(ex.coordinate(ix.multiply(ix.modulo(last, per_byte), bits)), "u32")
-    return ex.binary("and", ex.binary("shr", byte, shift), ex.const((1 << bits) - 1, "u32"))
+    start = ix.multiply(last, bits)
+    first = ix.floordiv(start, 8)
+    code = read(0, [*outer, first])
+    if bits == 8:
+        return code
+    if 8 % bits:  # some numbers begin in one byte and end in the next
+        end = ix.add(node.operand(0).shape[-1], -1)
+        following = read(0, [*outer, ix.minimum(ix.add(first, 1), end)])
+        code = ex.binary("or", code, ex.binary("shl", following, ex.const(8, "u32")))
+    shift = ex.cast(ex.coordinate(ix.modulo(start, 8)), "u32")
+    return ex.binary("and", ex.binary("shr", code, shift), ex.const((1 << bits) - 1, "u32"))
 
 
 register(

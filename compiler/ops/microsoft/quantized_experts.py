@@ -1,4 +1,4 @@
-"""QMoE (domain com.microsoft): a mixture of experts whose matrices are packed numbers of 2, 4 or 8 bits.
+"""QMoE (domain com.microsoft): a mixture of experts whose matrices are packed numbers of 2, 3, 4 or 8 bits.
 
 A matrix [rows, columns] has a scale, and a zero point, for each row or for each block of neighbours of a row.  Numbers
 are dequantised where the products read them, so memory holds the packed bytes, and a token reads those of the experts
@@ -48,7 +48,7 @@ def _bits(node: Node, projection: int) -> int:
     name = f"fc{projection + 1}_expert_weight_bits"
     if getattr(node.attributes, name) is None:
         name = "expert_weight_bits"
-    checks.require_choice(node, name, (2, 4, 8))
+    checks.require_choice(node, name, (2, 3, 4, 8))
     bits: int = getattr(node.attributes, name)
     return bits
 

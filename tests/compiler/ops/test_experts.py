@@ -131,7 +131,7 @@ def test_packed_experts_are_not_dequantised_to_memory() -> None:
 QUANTISED_REFUSED: dict[str, tuple[dict[str, Any], int | None, type[ShaderloomError], str]] = {
     "bytes in another order": ({"weights_prepacked": 1}, None, UnsupportedError, "'weights_prepacked' = 1"),
     "matrices of floats": ({"quant_type": "fp8"}, None, UnsupportedError, "'quant_type' = 'fp8'"),
-    "three bits": ({"expert_weight_bits": 3}, None, UnsupportedError, "supported are 2, 4, 8"),
+    "five bits": ({"expert_weight_bits": 5}, None, UnsupportedError, "supported are 2, 3, 4, 8"),
     "another width of fc2": ({"fc2_expert_weight_bits": 8}, None, ShapeError, "fc2_experts_weights (input 5)"),
     "no scales": ({}, 3, ShapeError, "fc1_scales (input 3) is missing"),
     "no gate": ({"activation_type": "swiglu"}, None, ShapeError, "fc3_experts_weights (input 8) is missing"),

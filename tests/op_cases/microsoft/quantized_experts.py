@@ -48,6 +48,8 @@ def _case(
 
 
 GATED = {"activation_type": "swiglu", "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.75}
+#: Numbers that end in another byte than they begin in, in the one form that onnxruntime has, for halves
+THREE_BITS = {"expert_weight_bits": 3, "block_size": 32, "weights_prepacked": 0, "swiglu_fusion": 1}
 
 CASES: Cases = {
     "QMoE": (
@@ -59,6 +61,9 @@ CASES: Cases = {
         # of two widths: onnxruntime quantises the activations beside blocks of 8 bits
         _case((3,), 32, 16, k=2, fc1_expert_weight_bits=8, block_size=16, zeros=True, activation_type="identity"),
         _case((3,), 32, 16, k=2, expert_weight_bits=2, block_size=16, zeros=True, activation_type="silu"),
+        _case((3,), 64, 32, k=2, bias=True, dtype="float16", tolerance=2e-3, **THREE_BITS, **GATED),
+        _case((3,), 48, 32, k=2, expert_weight_bits=3, block_size=16, zeros=True, activation_type="silu"),
+        _case((3,), 16, 40, k=2, expert_weight_bits=3, zeros=True, activation_type="gelu"),
         _case((4,), 16, 16, k=2, block_size=16, weights=True, activation_type="silu"),
         _case((4,), 16, 16, k=2, block_size=16, weights=True, normalize_routing_weights=0),
         _case((4,), 16, 32, k=2, block_size=16, zeros=True, bias=True, **GATED),
