@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..batching.copies import stack_into
 from .shared_memory import SharedMemory
 
 #: Arrays of fewer bytes are part of the message: to place them apart costs more than to copy them
@@ -130,8 +131,7 @@ class Channel:
             with suppress(OSError):
                 memory = self._memories[slot].bytes(end)
         stack = np.empty(place.shape, place.dtype) if memory is None else place.array(memory)
-        rows = stack.reshape(count * first.shape[0], *first.shape[1:]) if first.ndim else stack
-        np.concatenate(arrays, 0 if first.ndim else None, out=rows)  # the fastest copy; other threads run meanwhile
+        stack_into(stack, arrays)
         return (stack, begin) if memory is None else (place, end)
 
     def _place(
