@@ -11,9 +11,10 @@ from typing import Any, Self
 
 import ray
 
+from ..pool.answers import apart
 from ..pool.chunk import Chunk, Item
 from ..pool.pool import AUTO_BATCH
-from ..pool.worker import WorkerJob, apart, open_answers
+from ..pool.worker import WorkerJob, open_answers
 from ..runtime.bundle.files import is_bundle
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import DeviceError

@@ -52,7 +52,8 @@ class Channel:
     """One end of a connection.  Several threads may send; one receives.
 
     ``memories`` are those of both ends, by their numbers, or none.  A sender hands one over with its message and leaves
-    it alone until it comes back.  Arrays that are received are read-only views of it; with ``copies`` their own memory.
+    it alone until it comes back.  Arrays that are received are read-only views of it; with ``copies`` those of messages
+    have their own memory, and stacks alone are views.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Channel:
     def _placed(self, place: _Place, slot: int, end: int) -> np.ndarray:
         array = place.array(self._memories[slot].bytes(end))
         array.flags.writeable = False
-        return array.copy() if self._copies else array
+        return array
 
     def _stacked(self, arrays: Sequence[np.ndarray], slot: int, begin: int) -> tuple[np.ndarray | _Place, int]:
         """Join arrays along a new first axis, in shared memory where they are large and it has room.
@@ -130,6 +131,8 @@ class Channel:
         if count * first.nbytes >= SMALL and slot != _NO_SLOT and self._memories:
             with suppress(OSError):
                 memory = self._memories[slot].bytes(end)
+        if memory is None and count == 1:
+            return first[np.newaxis], begin
         stack = np.empty(place.shape, place.dtype) if memory is None else place.array(memory)
         stack_into(stack, arrays)
         return (stack, begin) if memory is None else (place, end)

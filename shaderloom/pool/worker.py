@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from operator import itemgetter
 from typing import Any
 
 from ..batching.joined import JoinedOutputs
@@ -22,12 +21,11 @@ from ..notices import show_by
 from ..runtime.plan.errors import DeviceLost, RunError, ShaderloomError, UnsupportedError
 from ..runtime.plan.record import record
 from ..session.session import InferenceSession
-from .channel import SMALL, Channel, Received
+from .answers import Answer, packed_answers
+from .channel import Channel, Received
 from .chunk import Chunk, unpacked
 from .shared_memory import SharedMemory
 
-#: Numbers of items, and the outputs, or the error, of each
-Answer = tuple[Sequence[int], Iterable[Any]]
 #: Gives the answers to a chunk, of all its items in any order
 Answers = Callable[[Chunk], list[Answer]]
 
@@ -47,9 +45,9 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
     """Serve chunks of items until the connection ends.
 
     Messages in: :data:`ChunkMessage` with its stacks.  Messages out: ``("ready", name of the device, whether items are
-    joined)`` or ``("failed", error)`` once, then ``("answers", [Answer, ...])`` for each chunk, with its memory, and
-    ``("lost", reason)`` before the process of a lost device ends.  At any time there may be ``("notice", (text,
-    category))``, which is for the program to show.
+    joined)`` or ``("failed", error)`` once, then ``("answers", AnswerMessage)`` with stacks for each chunk, in its
+    memory, and ``("lost", reason)`` before the process of a lost device ends.  At any time there may be ``("notice",
+    (text, category))``, which is for the program to show.
     """
     channel = Channel(connection, memories)
     show_by(lambda text, category: channel.send(("notice", (text, category))))
@@ -95,7 +93,8 @@ def _serve(channel: Channel, answer: Answers, received: Received) -> None:
     lost = next((each for each in outcomes if isinstance(each, DeviceLost)), None)
     try:
         if lost is None:
-            channel.send(("answers", answers), received.slot, received.end)
+            message, stacks = packed_answers(answers)
+            channel.send(("answers", message), received.slot, received.end, stacks)
             return
         channel.send(("lost", str(lost)))
     except OSError:
@@ -194,21 +193,11 @@ class _JoinedAnswers:
             numbers, request = numbers[room:], request.between(room, request.items)
 
     def _outcomes(self, batch: _Batch) -> Iterable[Any]:
-        """Return the outcome of each item.
-
-        Small outputs stay joined: the program divides them in less time than their arrays take to be sent.
-        """
+        """Return the outcome of each item; outputs stay joined, as the program divides them when it copies them."""
         outcomes = self._runner.outcomes(batch.requests)
-        most = SMALL * len(batch.numbers)
-        if isinstance(outcomes, JoinedOutputs) and all(array.nbytes < most for array in outcomes.arrays):
+        if isinstance(outcomes, JoinedOutputs):
             return outcomes
         return [portable(each) if isinstance(each, Exception) else each for each in outcomes]
-
-
-def apart(answers: Iterable[Answer]) -> list[tuple[int, Any]]:
-    """Return the number of each item with its outputs or its error, in order."""
-    pairs = (zip(numbers, outcomes, strict=True) for numbers, outcomes in answers)
-    return sorted(itertools.chain.from_iterable(pairs), key=itemgetter(0))
 
 
 def portable(error: BaseException) -> BaseException:

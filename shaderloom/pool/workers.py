@@ -15,11 +15,12 @@ from ..batching.batch_sizes import DeviceTimes
 from ..notices import ShaderloomWarning, notify
 from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
+from .answers import unpacked_answers
 from .channel import Channel, Received
 from .chunk import packed
 from .shared_memory import shared_memories
 from .work import Item, Work
-from .worker import WorkerJob, apart, run_worker
+from .worker import WorkerJob, run_worker
 
 
 def senders_for(cores: int) -> int:
@@ -120,14 +121,15 @@ class DeviceWorker:
         reason = "the process ended"
         while True:
             try:
-                (kind, facts), _, slot, _ = self._receive(_tell)
+                (kind, facts), stacks, slot, _ = self._receive(_tell)
             except (EOFError, OSError):
                 return reason
             if kind == "lost":
                 reason = facts
                 continue
+            outcomes = unpacked_answers(facts, stacks)
+            del stacks
             self._free.put(slot)
-            outcomes = apart(facts)
             with self._lock:
                 answers = [(self._items.pop(number), outcome) for number, outcome in outcomes]
                 is_idle = not self._items

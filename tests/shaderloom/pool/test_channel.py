@@ -90,9 +90,10 @@ def test_large_stacks_are_views_of_shared_memory():
     assert large.flags.c_contiguous
     assert not np.shares_memory(small, memories[0].bytes(1))
     assert received.end >= large.nbytes + received.message.nbytes
-    back = passed(worker, pool, received.message, 0, received.end, [list(large)])
-    for array, expected in ((back.message, ARRAYS[1]), (back.stacks[0], large)):
-        assert not np.shares_memory(array, memories[0].bytes(1))
+    back = passed(worker, pool, received.message, 0, received.end, [list(large), [large]])
+    assert not np.shares_memory(back.message, memories[0].bytes(1))
+    assert all(np.shares_memory(stack, memories[0].bytes(1)) for stack in back.stacks)
+    for array, expected in ((back.message, ARRAYS[1]), (back.stacks[0], large), (back.stacks[1][0], large)):
         np.testing.assert_array_equal(array, expected)
 
 
