@@ -57,6 +57,14 @@ def packed(items: Iterable[Item]) -> tuple[ChunkMessage, list[list[np.ndarray]]]
     return (groups, singles), stacks
 
 
+def bytes_of(message: ChunkMessage, stacks: Iterable[Sequence[np.ndarray]]) -> int:
+    """Return the bytes of the arrays of a message and its stacks."""
+    alone = (feeds.values() for _, feeds in message[1] if isinstance(feeds, Mapping))
+    return sum(len(stack) * stack[0].nbytes for stack in stacks) + sum(
+        value.nbytes for value in chain.from_iterable(alone) if isinstance(value, np.ndarray)
+    )
+
+
 def unpacked(message: ChunkMessage, stacks: Iterable[np.ndarray]) -> Chunk:
     """Return the chunk of a message and its stacks."""
     groups, singles = message

@@ -14,6 +14,8 @@ from ..runtime.plan.errors import ClosedError, DeviceError, ShaderloomError
 
 #: Seconds that a chunk takes its worker at least: handing it over takes a twentieth of that
 _CHUNK_SECONDS = 2e-3
+#: Bytes of shared memory that a chunk takes at most, unless its least number of items takes more
+CHUNK_BYTES = 1 << 24
 #: How often an item is given to a worker that is lost before it answers
 MOST_LOSSES = 2
 #: How many forks lie between this process and the one that has imported this module
@@ -36,7 +38,8 @@ class Work:
 
     ``chunk`` is the most that a worker gets at once.  One that has nothing to do gets what there is; one that is busy
     waits for as much, since a few items would take its device nearly as long.  It is a multiple of ``least``, up to
-    ``most``, that takes the slowest worker no less than handing it over is worth, by measurement.
+    ``most`` and to what the memory of a chunk holds, that takes the slowest worker no less than handing it over is
+    worth, by measurement.
     """
 
     def __init__(self) -> None:
@@ -59,7 +62,7 @@ class Work:
 
     def set_chunk(self, least: int, most: int) -> None:
         """Set the least and the greatest chunk, before workers take any."""
-        self.chunk, self._least, self._most = least, least, most
+        self.chunk, self.least, self._most = least, least, most
 
     def add(self, feeds: Mapping[str, Any], promise: Promise) -> None:
         """Append an item.  Raises :class:`ClosedError`, and :class:`DeviceError` without workers."""
@@ -105,12 +108,16 @@ class Work:
                     self._idle_waiters -= 1
             return []
 
-    def measure(self, worker: Hashable, items: int, seconds: float) -> None:
-        """Let chunks follow from the seconds that so many items took a worker; they double or halve at most."""
-        fitting = int(_CHUNK_SECONDS * items / max(seconds, 1e-9)) // self._least * self._least
-        before = self._fitting.get(worker, self._least)
+    def measure(self, worker: Hashable, items: int, seconds: float, size: int) -> None:
+        """Let chunks follow from the seconds that so many items took a worker, and from their bytes of shared memory.
+
+        They double or halve at most.
+        """
+        seconds = max(seconds, _CHUNK_SECONDS * size / CHUNK_BYTES, 1e-9)
+        fitting = int(_CHUNK_SECONDS * items / seconds) // self.least * self.least
+        before = self._fitting.get(worker, self.least)
         with self._lock:
-            self._fitting[worker] = max(self._least, min(fitting, 2 * before, self._most), before // 2)
+            self._fitting[worker] = max(self.least, min(fitting, 2 * before, self._most), before // 2)
             self.chunk = min(self._fitting.values())
 
     def _remove(self) -> list[Item]:

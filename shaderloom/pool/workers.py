@@ -17,9 +17,9 @@ from ..runtime.device.pipeline_compiler import cores
 from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
 from .answers import unpacked_answers
 from .channel import Channel, Received
-from .chunk import packed
+from .chunk import bytes_of, packed
 from .shared_memory import shared_memories
-from .work import Item, Work
+from .work import CHUNK_BYTES, Item, Work
 from .worker import WorkerJob, run_worker
 
 
@@ -96,10 +96,15 @@ class DeviceWorker:
     def _send(self, items: Sequence[Item], slot: int, work: Work) -> bool:
         """Send items with a memory; return False once the process has ended.
 
-        Where they cannot be pickled each is sent alone, so that the error is that of one.
+        Those that are too large for a chunk are sent by halves.  Where they cannot be pickled each is sent alone, so
+        that the error is that of one.
         """
         try:
             message, stacks = packed((item.number, item.feeds) for item in items)
+            if len(items) > work.least and bytes_of(message, stacks) > CHUNK_BYTES:
+                half = max(len(items) // 2 // work.least, 1) * work.least
+                is_sent = self._send(items[:half], slot, work)
+                return is_sent and self._send(items[half:], self._free.get(), work)
             self.channel.send(message, slot, stacks=stacks)
         except OSError:
             work.give_back(self._release(items), "the process ended")
@@ -121,7 +126,7 @@ class DeviceWorker:
         reason = "the process ended"
         while True:
             try:
-                (kind, facts), stacks, slot, _ = self._receive(_tell)
+                (kind, facts), stacks, slot, size = self._receive(_tell)
             except (EOFError, OSError):
                 return reason
             if kind == "lost":
@@ -133,7 +138,7 @@ class DeviceWorker:
             with self._lock:
                 answers = [(self._items.pop(number), outcome) for number, outcome in outcomes]
                 is_idle = not self._items
-            work.measure(self, len(answers), self._times.of(answers[0][0].begun, time.perf_counter()))
+            work.measure(self, len(answers), self._times.of(answers[0][0].begun, time.perf_counter()), size)
             work.answer(answers)
             if is_idle:
                 work.wake()

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shaderloom.pool.chunk import Chunk, Item, packed, unpacked
+from shaderloom.pool.chunk import Chunk, Item, bytes_of, packed, unpacked
 
 
 def passed(items: list[Item]) -> Chunk:
@@ -60,3 +60,8 @@ def test_large_arrays_of_single_items_are_contiguous():
     (_, ((_, feeds),)), stacks = packed([(0, {"x": row(20_000)[::2], "y": row(20_000, "O")})])
     assert feeds["x"].flags.c_contiguous and feeds["y"].dtype == object and stacks == []
     np.testing.assert_array_equal(feeds["x"], row(20_000)[::2])
+
+
+def test_bytes_are_those_of_all_arrays():
+    items = [*enumerate([{"x": row(), "y": row(3)}] * 4), (4, {"x": row(7), "y": 2.5}), (5, None)]
+    assert bytes_of(*packed(items)) == 4 * (8 + 12) + 28

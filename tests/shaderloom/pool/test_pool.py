@@ -20,6 +20,7 @@ import pytest
 
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
+from shaderloom.pool import workers
 from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, UnsupportedError
 
 from ...conftest import ADAPTERS
@@ -89,6 +90,19 @@ def test_large_arrays(shared):
     items = [item(number, 100_000 + number) for number in range(8)]
     for outputs, feeds in zip(shared.map(items), items, strict=True):
         check(outputs, feeds)
+
+
+def test_what_is_too_large_for_a_chunk_is_sent_in_parts(model, devices, monkeypatch):
+    """Large items behind tiny ones, of which chunks have become long."""
+    monkeypatch.setattr(workers, "CHUNK_BYTES", 1 << 20)
+    items = [item(number, 100_000) for number in range(30)]
+    with shaderloom.Pool(model, devices[:1], batch=2) as pool:
+        pool._work.chunk = 16
+        for outputs, feeds in zip(pool.map(items), items, strict=True):
+            check(outputs, feeds)
+        worker = pool._workers._workers[0]
+        sizes = [memory._size for memory in worker.channel._memories]
+    assert all(size <= 2 << 20 for size in sizes)  # of a chunk's inputs and outputs
 
 
 def test_only_a_window_of_items_is_taken(model, devices):

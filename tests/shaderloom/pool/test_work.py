@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from shaderloom.pool.work import Item, Work
+from shaderloom.pool.work import CHUNK_BYTES, Item, Work
 from shaderloom.pool.workers import senders_for
 from shaderloom.runtime.plan.errors import ClosedError
 
@@ -131,17 +131,26 @@ def test_chunks_follow_from_measured_times(work):
     work.set_chunk(4, 64)
     sizes = []
     for _ in range(6):
-        work.measure("fast", 100, 1e-3)
+        work.measure("fast", 100, 1e-3, 0)
         sizes.append(work.chunk)
     assert sizes == [8, 16, 32, 64, 64, 64]
-    work.measure("slow", 4, 1.0)
+    work.measure("slow", 4, 1.0, 0)
     assert work.chunk == 4
-    work.measure("slow", 100, 0.0)
-    work.measure("slow", 100, 20e-3)
+    work.measure("slow", 100, 0.0, 0)
+    work.measure("slow", 100, 20e-3, 0)
     assert work.chunk == 8
     for _ in range(5):
-        work.measure("fast", 1, 1.0)
+        work.measure("fast", 1, 1.0, 0)
     assert work.chunk == 4
+
+
+@pytest.mark.parametrize(("size", "chunk"), [(0, 64), (CHUNK_BYTES // 64, 64), (CHUNK_BYTES // 20, 20), (1 << 30, 4)])
+def test_chunks_are_no_larger_than_their_memory(size, chunk):
+    work = Work()
+    work.set_chunk(4, 64)
+    for _ in range(6):
+        work.measure("worker", 8, 0.0, 8 * size)
+    assert work.chunk == chunk
 
 
 def test_items_that_a_worker_was_lost_with_are_alone(work):
