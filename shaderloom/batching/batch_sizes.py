@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -31,8 +32,11 @@ class DeviceTimes:
     def of(self, begun: float, ended: float) -> float:
         """Return the seconds of a run since its begin, or since the run before has ended if that was later."""
         with self._lock:
-            begun, self._ended = max(begun, self._ended), max(ended, self._ended)
-        return max(ended - begun, 0.0)
+            before = self._ended
+            if ended <= before:
+                return 0.0
+            self._ended = ended
+        return ended - (begun if begun > before else before)
 
 
 class BatchSizes:
@@ -62,8 +66,11 @@ class BatchSizes:
             if self._warm_ups[size]:
                 self._warm_ups[size] -= 1
             else:
-                self._samples[size].append(seconds)
-                self._set_seconds(size, min(self._samples[size]))
+                samples, least = self._samples[size], self._seconds.get(size)
+                dropped = samples[0] if len(samples) == _SAMPLES else math.inf
+                samples.append(seconds)
+                if least is None or seconds < least or dropped <= least:
+                    self._set_seconds(size, min(samples))
                 self._last[size] = self._choices
 
     def seconds(self) -> dict[int, float]:

@@ -105,7 +105,8 @@ class RequestQueue:
     @property
     def concurrency(self) -> float:
         """The number of requests at a time that are expected with a further one; infinite until something is known."""
-        return max(self._expected, self._callers + 1)
+        callers = self._count + self._running + 1
+        return callers if callers > self._expected else self._expected
 
     def put(self, request: Request) -> Future[list[Any]]:
         """Append a request.  Raises :class:`ClosedError`, and :class:`LimitError` where too many wait."""
@@ -159,7 +160,8 @@ class RequestQueue:
                 return False
             self._slots -= 1
             self._running += 1
-            self._expected = max(self._expected, self._callers)
+            if self._callers > self._expected:
+                self._expected = self._callers
             return True
 
     def end(self, requests: int) -> None:

@@ -52,7 +52,7 @@ class Work:
         self._failure: ShaderloomError | None = None
         self._lock = threading.Lock()
         self._busy, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._idle_waiters = 0
+        self._busy_waiters = self._idle_waiters = 0
         self._forks = _forks
 
     @property
@@ -99,12 +99,12 @@ class Work:
                     return []
                 if busy:
                     self._notify_one()  # what an idle thread of this worker was woken for
+                    self._busy_waiters += 1
                     self._busy.wait()
-                    continue
-                self._idle_waiters += 1
-                try:
+                    self._busy_waiters -= 1
+                else:
+                    self._idle_waiters += 1
                     self._idle.wait()
-                finally:
                     self._idle_waiters -= 1
             return []
 
@@ -188,7 +188,7 @@ class Work:
         """Notify a worker of items that wait: an idle one of any, a busy one of a chunk."""
         if self._waiting and self._idle_waiters:
             self._idle.notify()
-        elif len(self._waiting) >= self.chunk:
+        elif self._busy_waiters and len(self._waiting) >= self.chunk:
             self._busy.notify()
 
     def _notify_all(self) -> None:
