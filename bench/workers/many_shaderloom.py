@@ -6,12 +6,17 @@
 
 With ``--gpus`` pools alone: ``map``, and ``map, 2 GPUs`` and so on.  GPUs are numbered by the PCI bus, and have the
 adapters that Ray's workers would take; it is looked at which cards' memory grows.
+
+``program_us`` is the processor time of this program for a picture of each map, and ``locked_us`` what is left of it
+without the copy of a picture: at most as long the interpreter's lock is held for it, which bounds the pictures a
+second of one program, however many cards and cores there are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +53,7 @@ def main() -> None:
             modes["device"] = lambda: on_device(BATCHED // batch)
             counts = {"loop of 1": SINGLE, f"loop of {batch}": BATCHED, "device": BATCHED}
         growth = []
+        program: dict[str, float] = {}
         for count in [count for count in (1, 2, 4, 8) if count <= len(devices)] if scales else [1]:
             before = [card_memory(card) or 0 for card in range(cards)]
             pool = opened.enter_context(shaderloom.Pool(job["model"], devices[:count], batch=batch))
@@ -55,12 +61,16 @@ def main() -> None:
             counts[way] = POOLED * count
             modes[way] = _mapped(pool, rows, POOLED * count)
             for _ in range(2):  # plans are compiled and sizes measured
+                begun = time.process_time()
                 modes[way]()
+                program[way] = (time.process_time() - begun) / counts[way] * 1e6
             growth.append([((card_memory(card) or 0) - earlier) / 1e6 for card, earlier in enumerate(before)])
         outputs = [np.concatenate(arrays) for arrays in zip(*(modes["map"]()[: len(rows)]))]
         used = [card < 1 << number for number in range(len(growth)) for card in range(cards)]
         right = used == [each > 0 for of in growth for each in of]
-        facts = {"pictures": counts, "growth_mb": growth, "right_cards": right}
+        copying = _copying_us(pictures[:batch])
+        facts = {"pictures": counts, "growth_mb": growth, "right_cards": right, "program_us": program}
+        facts["locked_us"] = {way: each - copying for way, each in program.items()}
         return OpenedRuntime(modes, lambda: outputs, facts, opened.close)
 
     serve(open_model, {"version": shaderloom.__version__, "device": adapters[devices[0]].name, "gpus": cards})
@@ -83,6 +93,16 @@ def _on_device(session: Any, tensor: Any, batches: Sequence[dict[str, np.ndarray
         if not np.allclose(targets[name].numpy(), array, rtol=1e-5, atol=1e-5, equal_nan=False):
             raise RuntimeError(f"output {name} differs between arrays and tensors")
     return run
+
+
+def _copying_us(pictures: np.ndarray) -> float:
+    """Return the processor time of copying a picture, the least of some."""
+    target, times = np.empty_like(pictures), []
+    for _ in range(20):
+        begun = time.process_time()
+        target[...] = pictures
+        times.append(time.process_time() - begun)
+    return min(times[1:]) / len(pictures) * 1e6
 
 
 def _mapped(pool: Any, rows: Sequence[dict[str, np.ndarray]], count: int) -> Callable[[], list[list[np.ndarray]]]:
