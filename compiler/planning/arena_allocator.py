@@ -4,7 +4,8 @@ WebGPU forbids one buffer to be bound read-only and read-write in one dispatch, 
 several read-write bindings of disjoint ranges.  So tensors are packed into a few *arenas* (one buffer each) such that
 no call reads and writes the same arena.  Where that wastes too much, one arena holds them all, and what a call reads is
 bound for writing too; and if that is not enough, the buffers of outputs hold tensors that die before the
-output is written.  Only a tensor that takes over the memory of an operand that dies shares its range.
+output is written, kept apart like those in arenas where that suffices.  Only a tensor that takes over the memory of an
+operand that dies shares its range.
 
 With static sizes tensors get offsets inside arenas: largest first, at the lowest offset where nothing overlaps in time.
 With declared dynamic dimensions sizes are known only at run time: each arena then holds one tensor at a time and is as
@@ -137,14 +138,14 @@ _APART = 1.15
 def _allocate_offsets(
     tensors: Sequence[LiveRange], outputs: Sequence[LiveRange], alignment: int, most: int
 ) -> Allocation:
-    """Return the first of three kinds of allocation that takes little more than the lower bound, or the smallest."""
+    """Return the first of four kinds of allocation that takes little more than the lower bound, or the smallest."""
     everything = [*tensors, *outputs]
     least = lower_bound(everything)
     allowed = int(_APART * least) - sum(ix.number(tensor.size) for tensor in outputs)
     together = _alive_together(everything)
-    free: list[set[int]] = [set() for _ in everything]
+    apart, free = _conflicts(everything), [set[int]() for _ in everything]
     best: Allocation | None = None
-    for conflicts, shared_outputs in ((_conflicts(everything), 0), (free, 0), (free, len(outputs))):
+    for conflicts, shared_outputs in ((apart, 0), (free, 0), (apart, len(outputs)), (free, len(outputs))):
         allocation = _smallest(everything, len(tensors), alignment, together, conflicts, shared_outputs, most)
         if best is None or allocation.bytes < best.bytes:
             best = allocation

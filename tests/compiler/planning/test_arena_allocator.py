@@ -18,7 +18,7 @@ from shaderloom.compiler.driver import compile_model
 from shaderloom.compiler.frontend import load_model
 from shaderloom.compiler.options import CompileOptions
 from shaderloom.compiler.planning import arena_allocator
-from shaderloom.compiler.planning.arena_allocator import Allocation, ArenaBuffer, Buffer, LiveRange
+from shaderloom.compiler.planning.arena_allocator import Allocation, ArenaBuffer, Buffer, LiveRange, OutputBuffer
 from shaderloom.compiler.symbolic import polynomial as ix
 from shaderloom.compiler.symbolic.dimensions import serialise
 from shaderloom.compiler.target import target_of
@@ -118,6 +118,15 @@ def test_buffers_of_outputs_hold_what_dies_before(tensors: list[LiveRange], coun
     sizes = [*allocation.arenas, *(tensor.size for tensor in outputs)]
     assert_sound([*inner, *outputs], Allocation(sizes, place), apart=False)
     assert sum(map(int, sizes)) >= arena_allocator.lower_bound([*inner, *outputs])
+
+
+def test_a_chain_before_an_output_of_twice_the_size_stays_apart() -> None:
+    """Halves before an output of floats: its buffer has the second of three, and no call reads what it writes."""
+    chain = [LiveRange(4096, call, call + 1, frozenset({call}), frozenset({call + 1})) for call in range(3)]
+    output = LiveRange(8192, 3, 4, frozenset({3}), frozenset())
+    allocation = arena_allocator.allocate(chain, ALIGNMENT, [output])
+    assert allocation.arenas == [4096]
+    assert [buffer for buffer, _ in allocation.locations] == [ArenaBuffer(0), OutputBuffer(0), ArenaBuffer(0)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -369,6 +378,7 @@ def test_nothing_reads_freed_memory(fusion: bool, tight: bool, each_device, monk
     """Also where calls read and write one arena, and buffers of outputs hold activations."""
     if tight:
         monkeypatch.setattr(arena_allocator, "_APART", 0.0)
+        monkeypatch.setattr(arena_allocator, "_conflicts", lambda tensors: [set() for _ in tensors])
     model, feeds = small_network()
     plan = compile_for(model, feeds, each_device.profile, disabled_passes=() if fusion else ("fuse",))
     assert_arenas_sound(plan)
