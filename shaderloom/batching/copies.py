@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from ctypes import addressof, c_char
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,14 @@ def stack_into(stack: np.ndarray, arrays: Sequence[np.ndarray]) -> int:
     """
     first = arrays[0]
     if not first.dtype.hasobject:
-        if first.nbytes >= _SMALL:
+        strides = first.strides
+        if first.nbytes < _SMALL:
+            buffers: Sequence[Any] = arrays
+            with suppress(TypeError):  # of arrays that are not contiguous
+                stack[...] = np.ndarray(stack.shape, stack.dtype, b"".join(buffers))
+                return 1
+        elif all(array.strides == strides for array in arrays):
             return _copy_parts(stack, arrays)
-        buffers: Sequence[Any] = arrays
-        with suppress(TypeError):  # of arrays that are not contiguous
-            stack[...] = np.ndarray(stack.shape, stack.dtype, b"".join(buffers))
-            return 1
     rows = stack.reshape(len(arrays) * first.shape[0], *first.shape[1:]) if first.ndim else stack
     np.concatenate(arrays, 0 if first.ndim else None, out=rows)
     return len(arrays)
@@ -64,25 +67,21 @@ def copies_of(stack: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _copy_parts(stack: np.ndarray, arrays: Sequence[np.ndarray]) -> int:
-    """Copy as many arrays at once as lie at equal distances in memory; return the number of copies.
+    """Copy as many arrays of equal strides at once as lie at equal distances; return the number of copies.
 
     Between those of one part the stack has no room, so that numpy sees without a search that they do not overlap.
     """
     addresses = [*map(_address, arrays)]
-    steps = [
-        there - here if abs(there - here) < stack.nbytes and one.strides == other.strides else None
-        for here, there, one, other in zip(addresses, addresses[1:], arrays, arrays[1:])
-    ]
+    steps = [*(there - here for here, there in pairwise(addresses)), 0]
     begin = copies = 0
     while begin < len(arrays):
-        step, end = (steps[begin] if begin < len(steps) else None) or 0, begin + 1
-        while step and end < len(arrays) and steps[end - 1] == step:
+        step, end = steps[begin], begin + 1
+        while end < len(arrays) and steps[end - 1] == step and abs(step) < stack.nbytes:
             end += 1
         every = 2 if step == arrays[begin].nbytes else 1  # as one of all is slower by a seventh: it evades the caches
-        for start in range(begin, min(begin + every, end)):
-            first, target = arrays[start], stack[start:end:every]
-            strides = (every * step, *first.strides)
-            target[...] = as_strided(first, target.shape, strides, writeable=False)
+        for first in range(begin, min(begin + every, end)):
+            part = stack[first:end:every]
+            part[...] = as_strided(arrays[first], part.shape, (every * step, *arrays[first].strides), writeable=False)
             copies += 1
         begin = end
     return copies

@@ -29,7 +29,7 @@ STACKS = {
     "backwards": ([LARGE[i] for i in range(39, 0, -2)], 1),
     "two parts": ([LARGE[i] for i in (*range(30, 40), *range(10))], 4),
     "scattered": ([LARGE[i] for i in (0, 1, 9, 30, 20)], 5),
-    "one again and again": ([LARGE[3]] * 5, 5),
+    "one again and again": ([LARGE[3]] * 5, 1),
     "other strides": ([LARGE[0], LARGE[1], LARGE[2].transpose(0, 2, 1), LARGE[3]], 4),
     "small": (list(FEW), 1),
     "small with gaps": ([each[::2] for each in FEW], 4),
