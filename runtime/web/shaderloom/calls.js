@@ -191,13 +191,12 @@ function requireDistinct({ states }, fed, written) {
  *  @returns {Generator<Dispatch>} */
 function* dispatchesOf(commands, bound) {
   for (const { calls, count } of commands) {
-    /** @type {SizedCall[]} */
+    /** @type {Dispatch[]} */
     const ready = [];
     for (let number = 0; number < (count ?? 1); number++) {
       for (const [index, call] of calls.entries()) {
-        if (!number) ready.push(bound(call));
-        const dispatch = /** @type {Dispatch} */ (ready[index]);
-        yield count === undefined ? dispatch : { ...dispatch, offset: number * ITERATION_STRIDE };
+        ready[index] ??= /** @type {Dispatch} */ (bound(call));
+        yield count === undefined ? ready[index] : { ...ready[index], offset: number * ITERATION_STRIDE };
       }
     }
   }

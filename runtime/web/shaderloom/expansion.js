@@ -8,7 +8,7 @@ const SMALL = 16, VECTOR_SIZE = 4, LARGEST = 2 ** 40, PASSES = 8, TYPE_DEPTH = 3
 
 const COMMENT = /\/\/[^\n\v\f\r\x85\u2028\u2029]*|\/\*/g, BLOCK = /\/\*|\*\//g;
 const TOKEN = /[A-Za-z_]\w*|\d[\w.]*|[(){}[\]<>,;:=@.]/g;
-const COUNT = /^(?:0|[1-9]\d{0,8}|0[xX][\da-fA-F]{1,7})[iu]?$/;
+const COUNT = /^(0|[1-9]\d{0,8}|0[xX][\da-fA-F]{1,7})[iu]?$/;
 const VECTOR = /^(?:vec([234])[fiuh]?|mat([234])x([234])[fh]?)$/;
 const ELSEWHERE = ["storage", "uniform", "workgroup"], DECLARATIONS = ["let", "const", "var", "override", "alias"];
 
@@ -207,8 +207,8 @@ function boundTokens(tokens, exceed) {
     Object.assign(frame, { declares: isElsewhere ? "" : name, declared, done: 0, current: 0 });
     if (isElsewhere) define(values, name, 1);
     else if (keyword === "var") expand(declared);
-    const count = peek(1);
-    if (keyword === "const" && peek(2) === ";" && COUNT.test(count)) define(counts, name, numberOf(count));
+    const [, count] = COUNT.exec(peek(1)) ?? [];
+    if (keyword === "const" && peek(2) === ";" && count) define(counts, name, Number(count));
   }
 
   /** Take parameters and result of a function, up to its body. */
@@ -262,8 +262,8 @@ function boundTokens(tokens, exceed) {
   /** @param {string} token @param {string} following */
   function countOf(token, following) {
     if (/[>,]/.test(following)) {
-      if (COUNT.test(token)) return numberOf(token);
-      const size = counts.get(token);
+      const [, count] = COUNT.exec(token) ?? [];
+      const size = count ? Number(count) : counts.get(token);
       if (size !== undefined) return size;
       if (/^[A-Za-z_]/.test(token)) {
         guessed.add(token);
@@ -300,9 +300,4 @@ function boundTokens(tokens, exceed) {
     if (isSettled) return;
   }
   exceed("declares names in the reverse order of their use");
-}
-
-/** @param {string} count */
-function numberOf(count) {
-  return Number(count.replace(/[iu]$/, ""));
 }

@@ -35,7 +35,7 @@ export function checkManifest(manifest, programs) {
 
 /** @param {any[]} ports @param {string} field */
 function requireUnique(ports, field) {
-  rule("names", new Set(ports.map(({ name }) => name)).size === ports.length, "has a name twice", field);
+  rule("names", byName(ports).size === ports.length, "has a name twice", field);
 }
 
 /** Check the plans that are no stages, and return their keys. @param {any} manifest @returns {Set<string>} */

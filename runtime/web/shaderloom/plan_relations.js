@@ -57,12 +57,12 @@ export function checkPlan(plan, manifest, key, programs) {
   const checkNames = (size) => void boundsOf(size, symbols);
 
   function checkSymbols() {
-    each(plan, "symbols", ({ name, ...range }) => {
-      const { low, high, step } = range;
-      checkRange(range);
+    each(plan, "symbols", (symbol) => {
+      const { name, low, high, step } = symbol;
+      checkRange(symbol);
       rule("range", Math.floor(high / step) <= LARGEST_NUMBER, "has sizes of more than 32 bits");
       rule("names", !symbols.has(name), "is a symbol twice");
-      const isDeclared = uses.every(({ ranges }) => isSameRange(ranges.get(name), range));
+      const isDeclared = uses.every(({ ranges }) => isSameRange(ranges.get(name), symbol));
       rule("symbol range", isDeclared, "has another range in the manifest");
       symbols.set(name, [low, high]);
     });
@@ -70,20 +70,15 @@ export function checkPlan(plan, manifest, key, programs) {
     each(plan, "symbols", ({ name }) => rule("unfed symbol", dims.has(name), "is a dimension of no input"));
   }
 
-  /** @param {string} name @param {Bounds} bytes */
-  function addBuffer(name, [low, high]) {
+  /** @param {string} name @param {number} low bytes at least @param {number} [high] at most */
+  function addBuffer(name, low, high = low) {
     buffers.set(name, [bufferSize(low), bufferSize(high)]);
-  }
-
-  /** @param {string} name @param {any[]} numbers */
-  function addNumbers(name, { length }) {
-    addBuffer(name, [4 * length, 4 * length]);
   }
 
   /** @param {string} name @param {any} port */
   function addPort(name, port) {
     rule("names", !buffers.has(name), "is a name twice");
-    addBuffer(name, byteBounds(port, symbols));
+    addBuffer(name, ...byteBounds(port, symbols));
   }
 
   /** @param {any} weight */
@@ -150,7 +145,7 @@ export function checkPlan(plan, manifest, key, programs) {
     if (command.kind !== "repeat") return 1;
     const [low, high] = within("count", bounds, command.count);
     rule("iterations", high <= MOST_ITERATIONS, `has more than ${MOST_ITERATIONS} iterations`, "count");
-    buffers.set("iteration", [16, 16]);
+    addBuffer("iteration", 4);
     return Math.max(low, 0);
   }
 
@@ -243,13 +238,13 @@ export function checkPlan(plan, manifest, key, programs) {
   each(plan, "inputs", (port) => addPort(`input:${port.name}`, port));
   each(plan, "outputs", (port) => addPort(`output:${port.name}`, port));
   for (const use of uses) checkSignature(use);
-  each(plan, "arenas", (size, index) => addBuffer(`arena:${index}`, bounds(size)));
+  each(plan, "arenas", (size, index) => addBuffer(`arena:${index}`, ...bounds(size)));
   each(plan, "weights", addWeight);
-  if (symbols.size) addNumbers("symbols", plan.symbols);
+  if (symbols.size) addBuffer("symbols", 4 * symbols.size);
   each(plan, "problems", (problem, index) => {
     const areShort = problem.every((/** @type {number} */ number) => Math.abs(number) <= LARGEST_NUMBER);
     rule("problem", areShort, "has a number of more than 32 bits");
-    addNumbers(`problem:${index}`, problem);
+    addBuffer(`problem:${index}`, 4 * problem.length);
   });
   checkKernels();
   checkStates();
