@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..target import BroadcastCosts
+from ..target import BroadcastCosts, DepthwiseCosts
 from . import lavapipe
 
 TARGET = replace(
@@ -23,5 +23,9 @@ TARGET = replace(
     costs=replace(
         lavapipe.COSTS,
         broadcast=BroadcastCosts(load=84.0, multiply=7.4, compile_load=10e6, compile_multiply=6e6, accumulators=64),
+        # two subgroups; a store with the epilogue that it repeats
+        depthwise=DepthwiseCosts(
+            load=150.0, store=400.0, multiply=15.0, compile_load=1.5e6, compile_multiply=1e6, loads=80
+        ),
     ),
 )
