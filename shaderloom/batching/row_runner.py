@@ -16,7 +16,6 @@ from ..model.header import ModelHeader
 from ..runtime.plan.errors import BundleError, ClosedError, DeviceError, InputError
 from .batch_sizes import AnySize, BatchSizes, DeviceTimes, sizes_up_to
 from .claimed_rows import ClaimedRows
-from .copies import joined
 from .handover import handover_seconds
 from .joined import JoinedOutputs, rows_between
 from .model_rows import ModelRows, Shapes
@@ -103,8 +102,8 @@ class RowRunner:
             others = ({name: stack[index, ...] for name, stack in stacks.items()} for index in range(1, items))
             return [first, *map(self.request, others)]
         rows = items * first.rows
-        feeds = {name: stack.reshape(rows, *stack.shape[2:]) for name, stack in stacks.items()}
-        return [Request(first.kind, first.key, feeds, rows, items)]
+        joined = {name: stack.reshape(rows, *stack.shape[2:]) for name, stack in stacks.items()}
+        return [Request(first.kind, first.key, joined, rows, items)]
 
     def outcomes(self, batch: Sequence[Request]) -> JoinedOutputs | list[list[np.ndarray] | Exception]:
         """Run requests of equal keys together; return the outputs, or the error, of each of their items."""
@@ -184,7 +183,9 @@ class RowRunner:
         items, rows = len(rows_of_items), sum(rows_of_items)
         if len(batch) > 1:
             feeds = {
-                name: joined([each.feeds[name] for each in batch], kind.inputs[name]) if name in kind.inputs else array
+                name: np.concatenate([each.feeds[name] for each in batch], kind.inputs[name])
+                if name in kind.inputs
+                else array
                 for name, array in feeds.items()
             }
         outputs = self._run_rows(kind, items, feeds, rows, True)

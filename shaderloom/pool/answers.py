@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ..batching.copies import copies_of
 from ..batching.joined import JoinedOutputs
 from .chunk import ChunkMessage, packed, unpacked
 
@@ -43,7 +42,7 @@ def unpacked_answers(message: AnswerMessage, stacks: Iterable[np.ndarray]) -> li
     ]
     chunk = unpacked(others, rest)
     for group in chunk.groups:
-        answers.append((group.numbers, map(list, zip(*map(copies_of, group.stacks.values()), strict=True))))
+        answers.append((group.numbers, map(list, zip(*map(_copies, group.stacks.values()), strict=True))))
     for number, outcome in chunk.singles:
         answers.append(([number], [list(outcome.values()) if isinstance(outcome, dict) else outcome]))
     return apart(answers)
@@ -53,6 +52,11 @@ def apart(answers: Iterable[Answer]) -> list[tuple[int, Any]]:
     """Return the number of each item with its outputs or its error, in order."""
     pairs = (zip(numbers, outcomes, strict=True) for numbers, outcomes in answers)
     return sorted(chain.from_iterable(pairs), key=itemgetter(0))
+
+
+def _copies(stack: np.ndarray) -> Iterator[np.ndarray]:
+    """Return a copy of each entry of the first axis."""
+    return (stack[index, ...].copy() for index in range(len(stack)))
 
 
 def _by_position(outcome: Any) -> Any:

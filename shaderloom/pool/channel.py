@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..batching.copies import stack_into
+from .copies import stack_into
 from .shared_memory import SharedMemory
 
 #: Arrays of fewer bytes are part of the message: to place them apart costs more than to copy them

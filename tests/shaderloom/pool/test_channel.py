@@ -57,7 +57,7 @@ def stack(shape: tuple[int, ...], dtype: str, count: int) -> list[np.ndarray]:
 
 
 STACKS = [
-    stack((1, 30_001), "f4", 3),
+    stack((1, 70_001), "f4", 3),
     stack((1, 7), "i1", 5),
     [array.T for array in stack((50, 40), ">f8", 4)],
     stack((0, 5), "f4", 3),
