@@ -136,7 +136,7 @@ def test_what_the_measured_targets_choose() -> None:
     channels = DepthwiseProblem(24, 56, Extent(56, 3, 1, 1), Extent(56, 3, 1, 1))
     assert [depthwise_tiles(channels, each)[0] for each in (lavapipe, swiftshader, nvidia)] == [
         DepthwiseTile(8, 8, 1),
-        DepthwiseTile(7, 8, 1, rows=4),
+        DepthwiseTile(4, 8, 1, rows=4),
         DepthwiseTile(8, 32, 2),
     ]
     assert [attention_parts(each, AttentionProblem(8, 1, 1024, 64, 64)) for each in (lavapipe, nvidia)] == [1, 16]
