@@ -79,8 +79,7 @@ class DeviceWorker:
 
     def send_chunks(self, work: Work) -> None:
         """Send chunks of items, as long as the worker has room and there are some."""
-        while self.is_wanted.is_set():
-            slot = self._free.get()
+        while (slot := self._memory()) is not None:
             items = work.take(self.is_wanted, self._is_busy, self._hold)
             if not items or not self._send(items, slot, work):
                 return
@@ -94,7 +93,7 @@ class DeviceWorker:
             self._items.update((item.number, item) for item in items)
 
     def _send(self, items: Sequence[Item], slot: int, work: Work) -> bool:
-        """Send items with a memory; return False once the process has ended.
+        """Send items with a memory; return False once the worker takes no more.
 
         Those that are too large for a chunk are sent by halves.  Where they cannot be pickled each is sent alone, so
         that the error is that of one.
@@ -103,8 +102,7 @@ class DeviceWorker:
             message, stacks = packed((item.number, item.feeds) for item in items)
             if len(items) > work.least and bytes_of(message, stacks) > CHUNK_BYTES:
                 half = max(len(items) // 2 // work.least, 1) * work.least
-                is_sent = self._send(items[:half], slot, work)
-                return is_sent and self._send(items[half:], self._free.get(), work)
+                return self._send(items[:half], slot, work) and self._send_next(items[half:], work)
             self.channel.send(message, slot, stacks=stacks)
         except OSError:
             work.give_back(self._release(items), "the process ended")
@@ -112,9 +110,22 @@ class DeviceWorker:
         except Exception as error:
             self._free.put(slot)
             if len(items) > 1:
-                return all(self._send([item], self._free.get(), work) for item in items)
+                return all(self._send_next([item], work) for item in items)
             work.answer((item, error) for item in self._release(items))
         return True
+
+    def _send_next(self, items: Sequence[Item], work: Work) -> bool:
+        """Send items with the next free memory; those of a worker that takes no more are still its own."""
+        slot = self._memory()
+        return slot is not None and self._send(items, slot, work)
+
+    def _memory(self) -> int | None:
+        """Wait for a memory that no chunk uses; return None once the worker takes no more items."""
+        slot = self._free.get()
+        if self.is_wanted.is_set():
+            return slot
+        self._free.put(slot)  # for the next thread that waits
+        return None
 
     def _release(self, items: Sequence[Item]) -> list[Item]:
         """Take back those of the items that the worker still has, as it may retire meanwhile."""
@@ -166,10 +177,9 @@ class DeviceWorker:
         self.process.kill()
 
     def _dismiss(self) -> None:
-        """Take no more items; wake the threads that wait for a memory."""
+        """Take no more items; wake the threads that wait for a memory, one after another."""
         self.is_wanted.clear()
-        for _ in range(SENDERS):
-            self._free.put(0)
+        self._free.put(0)
 
 
 class Workers:
