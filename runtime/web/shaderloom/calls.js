@@ -136,10 +136,9 @@ export function callsOn(device, buffers) {
       const buffer = lookup(range.buffer);
       const [offset, size] = [evaluate(range.offset, symbols), evaluate(range.size, symbols)];
       const room = bufferSize(held.get(range.buffer) ?? buffer.size);
-      if (size <= 0 || offset < 0 || offset + size > room) {
-        const bytes = `bytes ${offset} to ${offset + size} of '${range.buffer}', which has ${room}`;
-        ensure("bundle", false, `kernel ${call.kernel.slice(0, 12)} binds ${bytes}`);
-      }
+      const isInside = size > 0 && offset >= 0 && offset + size <= room;
+      ensure("bundle", isInside, `kernel ${call.kernel.slice(0, 12)} binds bytes ${offset} to ${offset + size} of ` +
+        `'${range.buffer}', which has ${room}`);
       const isOpen = typeof range.offset !== "number" || typeof range.size !== "number";
       const isWhole = isOwn && isOpen && range.offset === 0 &&
         buffer.size <= device.limits.maxStorageBufferBindingSize;

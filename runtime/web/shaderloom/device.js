@@ -13,9 +13,8 @@ export async function openDevice(manifest, callers) {
     requireCapabilities(manifest, callers, "the device given");
     return callers;
   }
-  const why = globalThis.isSecureContext === false ? ": the page is no secure context (https or localhost)" : "";
-  const advice = "Current Chrome, Edge, Safari and Firefox have it; it may have to be enabled in the settings";
-  ensure("device", globalThis.navigator?.gpu, `this browser offers no WebGPU${why}. ${advice}`);
+  ensure("device", globalThis.navigator?.gpu,
+    "this browser offers no WebGPU; current Chrome, Edge, Safari and Firefox have it, or a setting for it");
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   ensure("device", adapter, "this browser has WebGPU, but no GPU that it will use (no adapter was found)");
   requireCapabilities(manifest, adapter, "this GPU");
@@ -30,7 +29,7 @@ export function isSoftware(device) {
   /** @type {Partial<GPUAdapterInfo>} */
   const info = device.adapterInfo ?? {};
   const names = `${info.vendor} ${info.architecture} ${info.device} ${info.description}`;
-  return Boolean(info.isFallbackAdapter) || /swiftshader|llvmpipe|lavapipe|basic render/i.test(names);
+  return info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|basic render/i.test(names);
 }
 
 /** Check that an adapter or a device has the bundle's features and limits.
@@ -41,8 +40,7 @@ function requireCapabilities(manifest, offered, name) {
     .map((feature) => `the feature ${feature}`);
   const limits = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (offered.limits));
   for (const [limit, needed] of Object.entries(manifest.limits)) {
-    const value = limits[limit]; // a name may be that of a method
-    const present = typeof value === "number" ? value : NaN; // NaN is never enough
+    const present = Number(limits[limit]); // NaN, of a method too, is never enough
     const enough = limit.startsWith("min") ? present <= needed : present >= needed;
     if (!enough) missing.push(`${limit} of ${needed}${Number.isNaN(present) ? "" : ` (it has ${present})`}`);
   }
@@ -55,12 +53,10 @@ function requireCapabilities(manifest, offered, name) {
 export function guardOf(device) {
   let [loss, closed] = ["", false];
   /** Resolves with a readable reason when the device is lost before the session is closed. @type {Promise<string>} */
-  const lost = new Promise((resolve) => {
-    device.lost.then(({ reason, message }) => {
-      if (closed) return;
-      loss = `the GPU device was lost (${reason ?? "unknown"})${message ? `: ${message}` : ""}`;
-      resolve(loss);
-    });
+  const lost = device.lost.then(({ reason, message }) => {
+    if (closed) return new Promise(() => {});
+    loss = `the GPU device was lost (${reason ?? "unknown"})${message ? `: ${message}` : ""}`;
+    return loss;
   });
 
   /** @throws {ShaderloomError} "closed" after `dispose()`, "device" after a loss */

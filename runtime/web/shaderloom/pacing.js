@@ -26,7 +26,7 @@ const PART_DISPATCHES = 2048;
 
 /** Amounts a millisecond before any was measured: of a small GPU, and of a processor. A bundle may say anything of the work,
  *  so the first parts have few dispatches. */
-const FIRST_RATES = { gpu: { work: 1e8, dispatches: 0.5 }, software: { work: 2e6, dispatches: 0.5 } };
+const FIRST_DISPATCHES = 0.5, FIRST_WORK = { gpu: 1e8, software: 2e6 };
 
 /** Milliseconds from which a measured time is that of the work, and not of the way to the device and back. */
 const LEAST_MEASURED_MS = 20;
@@ -40,7 +40,7 @@ const LARGEST_CHANGE = 8;
  *  @param {boolean} software whether the device computes on the CPU @param {number} most seconds of a run */
 export function pacerOn(guard, software, most) {
   /** Amounts a millisecond. @type {Amount} */
-  const rates = { ...FIRST_RATES[software ? "software" : "gpu"] };
+  const rates = { work: FIRST_WORK[software ? "software" : "gpu"], dispatches: FIRST_DISPATCHES };
   /** The end of the last turn. @type {Promise<unknown>} */
   let turns = Promise.resolve();
   const pacer = { guard, most, isFull, note, /** When the device ends what was submitted. */ ended: Promise.resolve(0) };

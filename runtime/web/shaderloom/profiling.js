@@ -17,8 +17,8 @@ export async function profileOf(on, run) {
   /** @type {CallTime[]} */
   const times = [];
   await run(async (turn, dispatches, symbols) => {
-    const hasTimestamps = on.guard.device.features.has("timestamp-query");
-    ensure("device", hasTimestamps, "the device was opened without the feature timestamp-query");
+    const { features } = on.guard.device;
+    ensure("device", features.has("timestamp-query"), "the device was opened without the feature timestamp-query");
     /** Of the iterations of a call. @type {Map<Call, number>} */
     const sums = new Map();
     const rest = dispatches[Symbol.iterator]();
@@ -28,8 +28,8 @@ export async function profileOf(on, run) {
       count = part.length;
     }
     for (const [{ label, kernel, origins, flops, bytes }, microseconds] of sums) {
-      const [operations, moved] = [flops, bytes].map((size) => evaluate(size, symbols));
-      times.push({ label, kernel, origins, microseconds, flops: operations, bytes: moved });
+      const counts = { flops: evaluate(flops, symbols), bytes: evaluate(bytes, symbols) };
+      times.push({ label, kernel, origins, microseconds, ...counts });
     }
   });
   return times;

@@ -106,10 +106,7 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
   }
 
   /** @param {Values} values @param {string} name */
-  async function isTrue(values, name) {
-    const [element] = await readElements(valueAt(values, name));
-    return Boolean(element);
-  }
+  const isTrue = async (values, name) => Boolean((await readElements(valueAt(values, name)))[0]);
 
   /** Run the iterations of a loop; what it carries, and its rows, stay on the device.
    *  @param {api.LoopStep} step @param {Values} values */
@@ -183,8 +180,8 @@ async function runInTurn({ guard, buffers, plans, calls, copies }, turn, match, 
     const { maxBufferSize: most } = guard.device.limits;
     for (const { row, result, dtype, shape } of stacked) {
       const bytes = tensorBytes({ dtype, dims: [iterations, ...shapeOf({ name: row, shape }, sizes)] });
-      const text = `'${result}' has ${bytes} bytes with ${iterations} iterations`;
-      ensure("device", bytes <= most, `${text}; a buffer of the device may have ${most}`);
+      ensure("device", bytes <= most,
+        `'${result}' has ${bytes} bytes with ${iterations} iterations; a buffer of the device may have ${most}`);
     }
   }
 

@@ -49,8 +49,8 @@ export function within(name, check, value) {
 /** Check the items of a list in their order, or those of an object in the order of their names.
  *  @param {any} items @param {(item: any, name: any) => void} check @throws {Refusal} */
 function eachOf(items, check) {
-  if (Array.isArray(items)) for (let index = 0; index < items.length; index++) within(index, check, items[index]);
-  else for (const name of Object.keys(items).sort()) within(name, check, items[name]);
+  const names = Array.isArray(items) ? items.keys() : Object.keys(items).sort();
+  for (const name of names) within(name, check, items[name]);
 }
 
 /** Check the items of a field. @param {any} value @param {string} field @param {(item: any, name: any) => void} check
@@ -84,7 +84,7 @@ export function parse(content) {
 }
 
 /** @param {any} value */
-const isContainer = (value) => typeof value === "object" && value !== null;
+const isContainer = (value) => Object(value) === value;
 
 /** @param {any} value */
 const isText = (value) => typeof value === "string";
@@ -228,6 +228,6 @@ function operandsOf(value) {
   rule("size", "+*".includes(operator) || operands.length === 2, `has a '${operator}' of ${operands.length} operands`);
   const [, divisor] = operands;
   const isDivisor = Number.isSafeInteger(divisor) && divisor > 0;
-  rule("size", isDivisor || !["//", "%"].includes(operator), "divides by something else than a positive number");
+  rule("size", isDivisor || !["//", "%"].includes(operator), "divides by no positive number");
   return operands;
 }
