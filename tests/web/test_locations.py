@@ -188,6 +188,14 @@ def test_a_state_is_written_into_the_buffer_that_is_fed(open_bundle, tmp_path):
             "{ into: { y: made(session, 320, GPUBufferUsage.COPY_DST) } }",
             "input: the buffer for 'y' lacks the usage STORAGE",
         ),
+        (
+            "{ into: { two: made(session, 16, GPUBufferUsage.STORAGE) } }",
+            "input: the buffer for 'two' lacks the usage COPY_DST",
+        ),
+        (
+            "{ into: { table: made(session, 96000, GPUBufferUsage.STORAGE) } }",
+            "input: the buffer for 'table' lacks the usage COPY_DST",
+        ),
         ("{ into: { y: x, same: x } }", "input: the buffer for 'same' is that of another output"),
         ("{ into: { y: new Float32Array(80) } }", "input: into['y'] is no GPUBuffer"),
         ("{ into: { y: x } }", "input: 'x': its GPUBuffer is written, with 'y', and fed"),

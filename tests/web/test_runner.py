@@ -339,6 +339,12 @@ def test_loss_of_the_device_is_told(open_bundle, static_bundle):
         ("session.run({ x: { data: new Float32Array(80), dims: [5, 2, 8] } })", "not compiled for x=5x2x8"),
         ("session.run({ x: { data: new Float32Array(80), dims: [2, 7, 8] } })", "has 80 elements, which is not 2x7x8"),
         ("session.run({ x: new Float64Array(80) })", "is float32: give Float32Array, not Float64Array"),
+        ("session.run({ x: { data: new Float32Array(80), dims: '2x5x8' } })", "'x': dims is no list of integers"),
+        ("session.run({ x: { data: new Float32Array(80), dims: [2n, 5n, 8n] } })", "'x': dims is no list of integers"),
+        (
+            "session.run({ x: { buffer: new Float32Array(80), dims: [2, 5, 8], dtype: 'int32' } })",
+            "'x' is float32, not int32",
+        ),
         ("session.run({ x: [1, 2] })", "give Float32Array, not Array"),
         ("session.run({ z: new Float32Array(80) })", "has no input 'z'; it has x"),
         ("session.run({ x: new Float32Array(80) }, { outputs: ['z'] })", "has no output 'z'"),

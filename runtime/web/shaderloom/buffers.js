@@ -199,7 +199,7 @@ export function placeOutputs(device, outputs, { location = "cpu", into = {} }, b
     const size = bufferSize(output.bytes);
     ensure("input", !target || target.size >= size, `'${name}' has ${size} bytes, the buffer for it ${target?.size}`);
     if (!target && place !== "gpu") return { ...output, location: place };
-    const label = `output ${name}`.slice(0, 40);
+    const label = name.slice(0, 40);
     const buffer = target ?? begun.get(name) ?? device.createBuffer({ size, usage: tensorUsage(), label });
     ensure("input", !taken.has(buffer), `the buffer for '${name}' is that of another output`);
     taken.add(buffer);
@@ -256,7 +256,8 @@ export function copiesOn(guard) {
     });
     const staging = total ? takeStaging(total) : null;
     for (const { name, content, buffer = staging, bytes, offset } of copies) {
-      if (!buffer) continue;
+      if (!buffer || buffer === content) continue;
+      ensure("input", buffer.usage & GPUBufferUsage.COPY_DST, `the buffer for '${name}' lacks the usage COPY_DST`);
       if (isBuffer(content)) copyBuffer(encoder, content, buffer, bytes, `the output '${name}' equals what is fed`, offset);
       else if (buffer !== staging) writeArray(device, buffer, content);
     }

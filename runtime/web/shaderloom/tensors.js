@@ -119,8 +119,10 @@ export function requireShape(port, symbols, { data, dims }) {
  */
 function normaliseFeed(name, feed, dtype) {
   const isPlain = isBuffer(feed) || ArrayBuffer.isView(feed);
-  const { dims, buffer, data = buffer } =
+  const { dims, buffer, data = buffer, dtype: own = dtype } =
     /** @type {Partial<Value> & { buffer?: GPUBuffer }} */ (isPlain ? { data: feed } : feed ?? {});
+  ensure("input", own === dtype, `'${name}' is ${dtype}, not ${own}`);
+  ensure("input", !dims || dims.every?.(Number.isInteger), `'${name}': dims is no list of integers`);
   if (isBuffer(data)) {
     ensure("input", data.usage & GPUBufferUsage.STORAGE, `'${name}': the GPUBuffer lacks the usage STORAGE`);
     return { data, dtype, dims };
