@@ -6,12 +6,15 @@ Covers: runtime/web/shaderloom/blobs.js, runtime/web/shaderloom/files.js.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shaderloom.runtime.bundle.zip import write_zip
+from shaderloom.runtime.bundle.reader import Bundle
+from shaderloom.runtime.bundle.zip import order, write_zip
+from shaderloom.runtime.plan.errors import BundleError
 from shaderloom.serve.files import runner_resources, text_resource
 from shaderloom.serve.site import Resource, Site
 
@@ -44,6 +47,8 @@ def page(browser: Chromium, static_bundle: Path, tmp_path_factory: pytest.TempPa
     with zipped.open("wb") as file:
         write_zip(file, static_bundle, list(contents))
     files = {f"/bundle/{name}": content for name, content in contents.items()} | {"/b.zip": zipped.read_bytes()}
+    for name, members in {"more": {**contents, "moon.txt": b""}, "mixed": contents}.items():
+        files[f"/{name}.zip"] = other_zip(tmp_path_factory.mktemp(name), members, reverse=name == "mixed")
     served = {path: Resource("application/octet-stream", lambda data=data: data) for path, data in files.items()}
     names = text_resource("names.json", json.dumps(list(contents)))
     with (
@@ -52,6 +57,21 @@ def page(browser: Chromium, static_bundle: Path, tmp_path_factory: pytest.TempPa
     ):
         opened.evaluate(RUN)
         yield opened
+
+
+def other_zip(folder: Path, members: Mapping[str, bytes], reverse: bool) -> bytes:
+    """A zip with canonical entries, in reverse order if wanted, which the Python reader refuses, too."""
+    for name, content in members.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    names = order(list(members))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shaderloom.runtime.bundle.zip.order", lambda names: list(names))
+        with (folder.parent / f"{folder.name}.zip").open("wb") as file:
+            write_zip(file, folder, names[::-1] if reverse else names)
+    with pytest.raises(BundleError):
+        Bundle(Path(file.name))
+    return Path(file.name).read_bytes()
 
 
 def outcome(page: Page, source: str) -> str | list[float]:
@@ -96,6 +116,8 @@ def test_what_a_page_has_is_a_bundle(page: Page, source: str):
          "bundle: 'http://x/100%/manifest.json' was not fetched: "),
         ("const response = await fetch('/bundle/manifest.json'); await response.text(); return [response];",
          "/bundle/manifest.json' was not fetched: "),
+        ("return (await fetch('/more.zip')).blob();", "the zip has 'moon.txt' in place of plan-"),
+        ("return (await fetch('/mixed.zip')).blob();", "in place of manifest.json"),
         ("return new Blob([]);", "no zip of stored, canonical entries: it is too short"),
         ("return new Blob([new Uint8Array(5000)]);", "no zip of stored, canonical entries: it has another end"),
         ("return new Blob([await (await fetch('/b.zip')).blob(), 'x']);", "it has another end"),

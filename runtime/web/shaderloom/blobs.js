@@ -1,5 +1,6 @@
 // Bundles that a page has already: a zip, or a list of files or responses. Loaded where they are asked for.
 
+/** @import { Manifest } from "../shaderloom.js" */
 /** @import { Source } from "./files.js" */
 
 import { ensure, failing } from "./errors.js";
@@ -17,8 +18,10 @@ const CANONICAL = [20, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0];
  *   canonical entries
  */
 export async function filesOf(source) {
-  const files = source instanceof Blob ? await entriesOf(source) : listed(source);
+  const isZip = source instanceof Blob;
+  const files = isZip ? await entriesOf(source) : listed(source);
   return {
+    check: isZip ? (manifest) => checkOrder([...files.keys()], manifest) : undefined,
     async open(name, begin, signal) {
       const blob = await files.get(name);
       signal?.throwIfAborted();
@@ -26,6 +29,16 @@ export async function filesOf(source) {
       return { body: blob.slice(begin).stream(), begin };
     },
   };
+}
+
+/** Check that a zip has the files of a manifest, in their order. @param {string[]} names @param {Manifest} manifest
+ *  @throws {ShaderloomError} "bundle" */
+function checkOrder(names, { files }) {
+  const signature = names.filter((name) => name === "manifest.signature");
+  const wanted = ["manifest.json", "manifest.sha256", ...[...Object.keys(files), ...signature].sort()];
+  for (const [at, name] of names.entries()) {
+    ensure("bundle", name === wanted[at], `the zip has '${name}' in place of ${wanted[at] ?? "its end"}`);
+  }
 }
 
 /** @param {readonly (Response | File)[]} items @returns {Map<string, Blob | Promise<Blob>>} */

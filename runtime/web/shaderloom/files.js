@@ -1,6 +1,6 @@
 // The files of a bundle: where they come from, and what arrived once its hashes are right.
 
-/** @import { BundleSource, LoadOptions } from "../shaderloom.js" */
+/** @import { BundleSource, LoadOptions, Manifest } from "../shaderloom.js" */
 /** @import { ChunkCache } from "./cache.js" */
 
 import { MOST_HERE, readManifest } from "./checking.js";
@@ -26,6 +26,7 @@ export async function openFiles(from, { signal, verifyKey, cache, model }) {
   const source = isAddress ? folderAt(from) : await (await import("./blobs.js")).filesOf(from);
   const stored = cache ? await (await import("./cache.js")).openCache() : undefined;
   let files = filesIn(source, await fetchManifest(source, signal, verifyKey), stored);
+  source.check?.(files.manifest);
   if (model !== undefined) files = filesIn(source, await fetchModel(files, model), stored);
   await stored?.requireRoom(files.manifest);
   return files;
@@ -77,14 +78,9 @@ function filesIn(source, { manifest, content, programs }, cache) {
   }
 
   /** Return the text of a file. @param {string} name @throws {ShaderloomError} as `stream` does */
-  async function text(name) {
-    const content = await read(name);
-    try {
-      return new TextDecoder("utf-8", { fatal: true }).decode(content);
-    } catch (error) {
-      return failing("bundle", `'${name}' is not a text`)(error);
-    }
-  }
+  const text = async (name) => Promise.resolve(await read(name))
+    .then((content) => new TextDecoder("utf-8", { fatal: true }).decode(content))
+    .catch(failing("bundle", `'${name}' is not a text`));
 
   return { manifest, /** The bytes of the manifest. */ content, programs, loading, stream, read, text };
 }
@@ -125,9 +121,10 @@ async function fetchModel(bundle, model) {
 
 /**
  * `open` gives the bytes of a file from `begin` on, or from 0 on where the source cannot skip; it throws "bundle" where
- * there is no such file, and the signal's reason once it is aborted.
+ * there is no such file, and the signal's reason once it is aborted. `check` throws "bundle" where the files are others than
+ * those of a manifest, as far as that is known.
  *
- * @typedef {{ open(name: string, begin: number, signal?: AbortSignal): Promise<Opened> }} Source
+ * @typedef {{ check?(manifest: Manifest): void, open(name: string, begin: number, signal?: AbortSignal): Promise<Opened> }} Source
  * @typedef {ReadableStreamDefaultReader<Uint8Array<ArrayBuffer>>} Reader
  */
 
