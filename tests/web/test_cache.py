@@ -228,7 +228,10 @@ def test_a_small_storage_is_told_before_weights_are_fetched(served: tuple[Page, 
     page, server = served
     page.evaluate("StorageManager.prototype.estimate = async () => ({ usage: 1e6, quota: 6e6 })")
     told = str(load(page))
-    assert told.startswith("storage: the browser cannot store 11.0 MB of the bundle: it gives this origin 6.0 MB; ")
+    assert told.startswith(
+        "storage: the browser cannot store 11.0 MB of the bundle beside the 1.0 MB in use: "
+        "it gives this origin 6.0 MB. Free some"
+    )
     assert 'caches.delete("shaderloom")' in told
     assert not server.sent[WEIGHTS]
     assert load(page, cache=False) is True
@@ -247,7 +250,9 @@ def test_weights_that_no_storage_holds_are_told_by_the_manifest_alone(served: tu
     server.files["/bundle/manifest.json"] = content
     server.files["/bundle/manifest.sha256"] = f"{hashlib.sha256(content).hexdigest()}\n".encode()
     told = str(load(page, maxWeightBytes=2**36))
-    assert told.startswith("storage: the browser cannot store 20412.1 MB of the bundle: it gives this origin ")
+    assert re.match(
+        r"storage: .* 20412\.1 MB of the bundle beside the .* in use: it gives this origin [\d.]+ MB\. ", told
+    )
     assert not server.sent[WEIGHTS]
 
 
@@ -256,7 +261,7 @@ def test_a_full_storage_is_told(served: tuple[Page, Server]):
     page, server = served
     page.send("Storage.overrideQuotaForOrigin", {"origin": server.url.rstrip("/"), "quotaSize": 6_000_000})
     told = str(load(page))
-    assert re.match(r"storage: the browser cannot store 4\.2 MB of the bundle: .*; 4\.2 MB are in use\. Free", told)
+    assert re.match(r"storage: .* 4\.2 MB of the bundle beside the 4\.2 MB in use: Quota exceeded\. Free", told)
     assert server.sent[WEIGHTS]
     assert load(page, cache=False) is True
 

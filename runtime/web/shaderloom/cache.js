@@ -2,7 +2,7 @@
 
 /** @import { Manifest } from "../shaderloom.js" */
 
-import { messageOf, ShaderloomError } from "./errors.js";
+import { ensure, failing, messageOf, ShaderloomError } from "./errors.js";
 import { CHUNK } from "./manifest_relations.js";
 import { sha256 } from "./files.js";
 
@@ -10,12 +10,9 @@ import { sha256 } from "./files.js";
 
 /** Open the cache named "shaderloom". @throws {ShaderloomError} "storage" where the browser has none */
 export async function openCache() {
-  try {
-    return chunksIn(await globalThis.caches.open("shaderloom"));
-  } catch (error) {
-    const reason = globalThis.caches ? messageOf(error) : "there is no Cache Storage";
-    throw new ShaderloomError("storage", `this page cannot store files: ${reason}; load without cache`, { cause: error });
-  }
+  const what = "this page cannot store files, so load without cache";
+  ensure("storage", globalThis.caches, `${what}: there is no Cache Storage`);
+  return chunksIn(await caches.open("shaderloom").catch(failing("storage", what)));
 }
 
 /** The cache of a page's origin, of which every entry is a chunk of a file under its hash: bundles share what is equal in
@@ -49,13 +46,9 @@ function chunksIn(cache) {
   }
 
   /** @param {string} hash @param {Uint8Array<ArrayBuffer>} content @throws {ShaderloomError} "storage" for a full storage */
-  async function put(hash, content) {
-    try {
-      await cache.put(addressOf(hash), new Response(content));
-    } catch (error) {
-      throw fullError(content.length, (await estimate()).usage, messageOf(error), error);
-    }
-  }
+  const put = (hash, content) => cache.put(addressOf(hash), new Response(content)).catch(async (error) => {
+    throw fullError(content.length, (await estimate()).usage, messageOf(error), error);
+  });
 
   return { get, requireRoom, put };
 }
@@ -66,8 +59,8 @@ const estimate = async () => globalThis.navigator?.storage?.estimate?.().catch((
 /** Return the error for bytes that do not fit beside those in use. @param {number} bytes @param {number | undefined} usage
  *  @param {string} reason @param {unknown} [cause] */
 function fullError(bytes, usage, reason, cause) {
-  const room = usage === undefined ? "" : `; ${megabytes(usage)} MB are in use`;
-  return new ShaderloomError("storage", `the browser cannot store ${megabytes(bytes)} MB of the bundle: ${reason}${room}. ` +
+  const amount = `${megabytes(bytes)} MB of the bundle beside the ${megabytes(usage ?? 0)} MB in use`;
+  return new ShaderloomError("storage", `the browser cannot store ${amount}: ${reason.replace(/\.$/, "")}. ` +
     'Free some with caches.delete("shaderloom"), or load without cache; what was stored is used next time', { cause });
 }
 
