@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ..plan.format import check_format
+from ..plan.format import format_problem
 from ..plan.size_bounds import LARGEST
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
@@ -247,10 +247,8 @@ def _key(value: Any) -> None:
 
 
 def _format(value: Any) -> None:
-    try:
-        check_format(value)
-    except ValueError as error:
-        raise Refusal("format", str(error)) from None
+    if problem := format_problem(value):
+        raise Refusal("format", problem)
 
 
 def _integer(value: Any) -> None:

@@ -6,14 +6,17 @@ MAJOR, MINOR = 3, 0
 FORMAT = f"{MAJOR}.{MINOR}"
 
 
-def check_format(version: object) -> None:
-    """Check that ``version`` has the major version of this package.
+def format_problem(version: object) -> str:
+    """Return why a version of the format is not read, such as "is '3', which is no version", or "".
 
-    A newer minor version only adds fields, which readers ignore.  Raises :class:`ValueError` for any other version.
+    What has the major version of this package is read: a newer minor version only adds fields, which readers ignore.
     """
     major, _, minor = version.partition(".") if isinstance(version, str) else ("", "", "")
     if not (major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()):
-        raise ValueError(f"its format is {version!r}, which is no version")
-    if int(major) != MAJOR:
-        remedy = "compile it again" if int(major) < MAJOR else "a newer version of shaderloom reads it"
-        raise ValueError(f"its format is version {version}, and this version of shaderloom reads {MAJOR}.x: {remedy}")
+        return f"is {version!r}, which is no version"
+    digits, own = major.lstrip("0"), str(MAJOR)  # there may be more than a Python integer takes
+    if digits == own:
+        return ""
+    is_older = (len(digits), digits) < (len(own), own)
+    remedy = "compile it again" if is_older else "a newer version of shaderloom reads it"
+    return f"is version {version}, and this version of shaderloom reads {MAJOR}.x: {remedy}"

@@ -29,7 +29,7 @@ from .codec import decode, digest, encode
 from .dimension import DimExpr, dim_text, evaluate, shape_text
 from .errors import printable_lines
 from .facts import PlanFacts, TensorKind
-from .format import FORMAT, check_format
+from .format import FORMAT, format_problem
 from .notes import PlanNotes
 from .record import record
 from .size_range import SizeRange
@@ -286,7 +286,8 @@ class Plan:
         """
         if not isinstance(data, dict):
             raise ValueError("a plan is an object")
-        check_format(data.get("format"))
+        if problem := format_problem(data.get("format")):
+            raise ValueError(f"its format {problem}")
         return decode(data, cls, "plan")
 
     def content_digest(self) -> str:

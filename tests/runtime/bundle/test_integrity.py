@@ -209,8 +209,9 @@ def test_what_is_no_bundle(tmp_path):
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        ("2.1", "version 2.1, and this version of shaderloom reads 3.x: compile it again"),
+        ("2.1", "'manifest.json': format is version 2.1, and this version of shaderloom reads 3.x: compile it again"),
         ("4.0", "version 4.0, and this version of shaderloom reads 3.x: a newer version of shaderloom reads it"),
+        ("1" * 5000 + ".0", "11.0, and this version of shaderloom reads 3.x: a newer version of shaderloom reads it"),
         ("2", "'2', which is no version"),
         ("2.x", "'2.x', which is no version"),
         (2, "2, which is no version"),
