@@ -347,8 +347,12 @@ class InternalError(ShaderloomError, onnxruntime.RuntimeException):
     remedy = "please report it with the model"
 
 
+#: As many refusals have their reasons in the text of a merged one
+_MOST_LISTED = 50
+
+
 def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
-    """Return the only error, or one that lists all; merged errors are listed part by part.
+    """Return the only error, or one that lists all, up to 50; merged errors are listed part by part.
 
     It is a :class:`ShapeError` where all are, which no provider can help, else an :class:`UnsupportedError`.
     """
@@ -357,8 +361,11 @@ def merge_refusals(errors: Sequence[ShaderloomError]) -> ShaderloomError:
     if len(errors) == 1:
         return first
     listed = "; ".join(
-        f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}" for error in errors
+        f"{error.origin}: {error.reason}" if error.origin else f"'{error.tensor}': {error.reason}"
+        for error in errors[:_MOST_LISTED]
     )
+    if len(errors) > _MOST_LISTED:
+        listed += f"; and {len(errors) - _MOST_LISTED} more"
     merged: ShaderloomError
     if all(type(error) is ShapeError for error in errors):
         merged = ShapeError(f"{len(errors)} nodes do not fit their inputs: {listed}", origin=first.origin)

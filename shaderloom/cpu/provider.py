@@ -133,8 +133,8 @@ class CpuEngine:
         raise unloadable(reasons)
 
     def _node_by_node(self) -> CpuSegment:
+        from ..model.value_types import value_types
         from .segment import CpuSegment, SegmentSource
-        from .value_types import value_types
 
         proto = self._proto(payloads=True)
         graph = proto.graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime.plan.errors import ShaderloomError, UnsupportedError, merge_refusals
@@ -36,4 +37,24 @@ def refuse_foreign(imported: ImportedModel) -> None:
         UnsupportedError("initializers of this type are not supported", tensor=name) for name in imported.graph.foreign
     ]
     if errors or imported.refused:
-        raise merge_refusals([*refusals(imported), *errors])
+        errors = [*refusals(imported), *errors]
+        raise merge_refusals([*errors, *refusals_of_readers(errors, imported)])
+
+
+def refusals_of_readers(errors: Sequence[ShaderloomError], model: ImportedModel) -> Iterator[ShaderloomError]:
+    """Yield an error for each node of the main graph that reads, in a type that no device can hold, what nodes compute
+    of which there are errors.
+    """
+    from .value_types import on_device, value_types
+
+    parts = [part for error in errors for part in error.parts or (error,)]
+    refused = {(part.origin.graph, part.origin.index) for part in parts if part.origin is not None}
+    types = {} if model.proto is None else value_types(model.proto)
+    foreign: set[str] = set()
+    for node in model.graph.nodes:
+        if (node.origin.graph, node.origin.index) not in refused:
+            name = next((name for name in node.inputs if name in foreign), None)
+            if name is None:
+                continue
+            yield UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=node.origin)
+        foreign.update(name for name in node.outputs if name in types and not on_device(types[name]))

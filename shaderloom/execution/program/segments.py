@@ -12,8 +12,7 @@ from ...compiler.frontend.topology import names_read
 from ...compiler.ir.constants import TensorSource, packed
 from ...compiler.staging.program_graph import PendingNode, ProgramScope
 from ...cpu.segment import CpuSegment, SegmentSource, renamed
-from ...cpu.value_types import value_types
-from ...runtime.plan.dtypes import from_onnx
+from ...model.value_types import on_device, value_types
 from ...runtime.plan.errors import ShaderloomError, UnsupportedError
 from .state import file_reads
 
@@ -59,7 +58,7 @@ class SegmentMaker:
         """Return why the node runs on the host, by the types of future values that no device can hold; else None."""
         for name in item.reads:
             kind = self.types.get(name) if name in computed else None
-            if kind is not None and not _on_device(kind):
+            if kind is not None and not on_device(kind):
                 return UnsupportedError(f"it reads '{name}', of a type that no device can hold", origin=item.origin)
         return None
 
@@ -128,12 +127,3 @@ def _names(item: PendingNode) -> dict[str, str]:
 
 def _tensor(name: str, source: TensorSource) -> onnx.TensorProto:
     return onnx.TensorProto(name=name, data_type=source.dtype.onnx, dims=source.shape, raw_data=packed(source))
-
-
-def _on_device(kind: onnx.TypeProto) -> bool:
-    if kind.WhichOneof("value") != "tensor_type":
-        return kind.WhichOneof("value") is None
-    try:
-        return not kind.tensor_type.elem_type or from_onnx(kind.tensor_type.elem_type).on_device
-    except UnsupportedError:
-        return False

@@ -302,7 +302,7 @@ def test_low_power_prefers_an_integrated_adapter():
 
 
 def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
-    """Operators that are unknown, and element types that only inference tells: all of them at once."""
+    """Operators that are unknown, types that only inference tells, and what reads these: all of them at once."""
     model = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["" : 18, "other" : 1]>
         g (float[n, 3] x, string[2] s) => (float[n, 3] y, float[n, 3] z, string[2] t) {
@@ -310,12 +310,23 @@ def test_a_refusal_lists_what_importing_and_what_inferring_refuse(device):
             c = other.Unknown(x)  z = Sqrt(c)
             t = StringNormalizer(s) }"""
     )
-    with pytest.raises(UnsupportedError, match="asks 3 times") as caught:
+    with pytest.raises(UnsupportedError, match="asks 5 times") as caught:
         shaderloom.InferenceSession(model, providers=["wgpu"], device=device)
     text = str(caught.value)
     for name in ("Cast (main node 0)", "Unknown (main node 3)", "StringNormalizer (main node 5)"):
         assert name in text
-    assert "Sqrt" not in text and "Mul" not in text  # which only read what is refused
+    assert "Mul (main node 1): it reads 'a'" in text and "Cast (main node 2): it reads 'b'" in text
+    assert "Sqrt" not in text  # which only reads what is refused
+
+
+def test_a_refusal_of_a_long_chain_has_an_end(device):
+    steps = " ".join(f"t{number + 1} = Neg(t{number})" for number in range(80))
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    model = parse(f"{header} g (float[2] x) => (float[2] y) {{ t0 = Cast<to = 11>(x) {steps} y = Cast<to = 1>(t80) }}")
+    session = shaderloom.InferenceSession(model, providers=["wgpu"], device=device)
+    with pytest.raises(UnsupportedError, match=r"asks 82 times .* Neg \(main node 49\): .*; and 32 more") as caught:
+        session.run(None, {"x": np.zeros(2, np.float32)})
+    assert "main node 50" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("quiet_providers")

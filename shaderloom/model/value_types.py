@@ -8,6 +8,8 @@ import onnx
 from onnx import helper
 
 from ..compiler.frontend.topology import graphs_of, names_read
+from ..runtime.plan.dtypes import from_onnx
+from ..runtime.plan.errors import UnsupportedError
 
 #: Operators whose inference in onnx reads the type of an operand that may have none, which ends the process
 _UNGUARDED = {("", "RegexFullMatch"), ("ai.onnx.ml", "DictVectorizer"), ("ai.onnx.ml", "LabelEncoder")}
@@ -23,6 +25,16 @@ def value_types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     else:
         types.update(_inferred(model))
     return types
+
+
+def on_device(kind: onnx.TypeProto) -> bool:
+    """Return whether a device can hold values of this type; true where the type is not known."""
+    if kind.WhichOneof("value") != "tensor_type":
+        return kind.WhichOneof("value") is None
+    try:
+        return not kind.tensor_type.elem_type or from_onnx(kind.tensor_type.elem_type).on_device
+    except UnsupportedError:
+        return False
 
 
 def _is_unguarded(node: onnx.NodeProto) -> bool:

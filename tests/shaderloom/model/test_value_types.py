@@ -1,6 +1,6 @@
 """Types of the values of a model, inferred without ending the process.
 
-Covers: shaderloom/cpu/value_types.py.
+Covers: shaderloom/model/value_types.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import shaderloom
-from shaderloom.cpu.value_types import value_types
+from shaderloom.model.value_types import value_types
 
 X = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])
 TEXT = helper.make_tensor_value_info("y", TensorProto.STRING, ["n", 1])
