@@ -67,11 +67,23 @@ def _raised_again(show: Callable[[Any], object]) -> Callable[[Any], object]:
             return
         from threading import Timer
 
-        again = Timer(_AGAIN, _thread.interrupt_main)  # at once it would come in this hook
+        again = Timer(_AGAIN, _interrupt)  # at once it would come in this hook
         again.daemon = True
         again.start()
 
     return hook
+
+
+def _interrupt() -> None:
+    """Send an interrupt to the main thread, which also ends a call of the system that waits, where there are such."""
+    if not hasattr(signal, "pthread_kill"):
+        _thread.interrupt_main()
+        return
+    from threading import main_thread
+
+    main = main_thread().ident
+    assert main is not None, "it was started"
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 @contextmanager
