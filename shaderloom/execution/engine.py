@@ -395,7 +395,7 @@ class WgpuEngine:
     def synchronize(self) -> None:
         """Wait until the device has finished what was submitted."""
         self.device.wait()
-        self.watch.finish()
+        self.watch.report()
 
     def close(self) -> None:
         """Free everything on the device.  Closing twice has no effect, nor has closing in a forked child."""

@@ -266,11 +266,16 @@ class OverflowWatch:
             with self._lock:
                 self._report(None if self._scan is None else self._scan.poll())
 
+    def report(self) -> None:
+        """Wait for the scans so far and report suspicious runs; caches in place are not read for it."""
+        with self._lock:
+            self._report(self._look())
+
     def finish(self) -> None:
-        """Wait for all runs so far and report the suspicious ones."""
+        """Do what :meth:`report` does, of all runs so far: scan the caches that some of them have passed."""
         with self._lock:
             self._scan_passed()
-            self._report(self._look())
+            self.report()
 
     def close(self) -> None:
         """Scan no further run."""
