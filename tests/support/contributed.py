@@ -196,6 +196,19 @@ def _quantised_moe(x: Operands, attributes: Attributes) -> Results:
     return [mixture(x[0], x[1], weights, padded[4:11:3], attributes, padded[14])]
 
 
+def _product_of_codes(x: Operands, attributes: Attributes) -> Results:
+    value, packed, scales, zeros, groups, bias = [*x, *[None] * (6 - len(x))]
+    assert value is not None and packed is not None and scales is not None
+    terms, bits, size = attributes["K"], attributes.get("bits", 4), attributes["block_size"]
+    codes = _numbers(packed, bits, size).reshape(len(packed), -1)[:, :terms]
+    offset, scales = np.full(packed.shape[:2], 2.0 ** (bits - 1)), scales.reshape(packed.shape[:2])
+    if zeros is not None:
+        offset = _numbers(zeros, bits, scales.shape[1]) if zeros.dtype == np.uint8 else zeros
+    block = np.arange(terms) // size if groups is None else groups
+    weight = (codes - offset.reshape(scales.shape)[:, block]) * scales[:, block]
+    return [value @ weight.T + (0.0 if bias is None else bias)]
+
+
 _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "BiasAdd": _bias_add,
     "BiasSplitGelu": _bias_split_gelu,
@@ -209,6 +222,7 @@ _TABLE: dict[str, Callable[[Operands, Attributes], Results]] = {
     "GatedRelativePositionBias": _gated_relative_position_bias,
     "GemmaRotaryEmbedding": _gemma_rotary,
     "QLinearReduceMean": _quantised_mean,
+    "MatMulNBits": _product_of_codes,
     "MoE": _moe,
     "QMoE": _quantised_moe,
 }

@@ -1,4 +1,4 @@
-"""Weights of two, four or eight bits in blocks along an axis: MatMulNBits and GatherBlockQuantized.
+"""Weights of two to eight bits in blocks along an axis: MatMulNBits and GatherBlockQuantized.
 
 Numbers follow each other from the low bits of the first byte on.  ``loom.UnpackBits`` reads single numbers, so memory
 holds the packed bytes.
@@ -67,9 +67,9 @@ register(
 )
 
 
-def _check_bits(node: Node) -> int:
+def _check_bits(node: Node, widths: Sequence[int]) -> int:
     bits: int = node.attributes.bits
-    checks.require_choice(node, "bits", (2, 4, 8))
+    checks.require_choice(node, "bits", widths)
     return bits
 
 
@@ -111,7 +111,7 @@ def _blocks(node: Node) -> int:
 def _infer_matmul_nbits(node: Node) -> Inferred:
     attributes: MatMulNBitsAttributes = node.attributes
     value, weight = node.operand(0), node.operand(1)
-    bits, block = _check_bits(node), attributes.block_size
+    bits, block = _check_bits(node, range(2, 9)), attributes.block_size
     checks.require(block >= 16 and not block & (block - 1), node, f"block_size {block} is no power of two from 16 on")
     blocks = _blocks(node)
     groups = node.optional(4)
@@ -203,7 +203,7 @@ def _is_packed(node: Node) -> bool:
 
 def _unpacked_shape(node: Node) -> tuple[Dim, ...]:
     data = node.operand(0)
-    per_byte = 8 // _check_bits(node) if _is_packed(node) else 1
+    per_byte = 8 // _check_bits(node, (2, 4, 8)) if _is_packed(node) else 1
     return (*data.shape[:-1], ix.multiply(data.shape[-1], per_byte))
 
 

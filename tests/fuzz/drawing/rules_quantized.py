@@ -205,7 +205,7 @@ def dynamic_matmul(d: NodeDraw) -> Found:
 
 @rule("MatMulNBits", domain=MICROSOFT)
 def packed_weights(d: NodeDraw) -> Found:
-    blocks, columns, bits = d.integer(1, 3), d.choose(1, 3, 8), 4
+    blocks, columns, bits = d.integer(1, 3), d.choose(1, 3, 8), d.choose(4, 2, 3, 5, 6, 7, 8)
     size = 16
     inner = blocks * size - d.choose(0, 0, 2)
     left = d.leaf("A", (*d.shape(0, 1), d.integer(1, 4), inner))
