@@ -37,8 +37,8 @@ class Bodies:
             self._bytes -= len(body)
 
     async def _receive(self, request: Request, body: bytearray) -> None:
-        limit, stated = self._limits.body, request.headers.get("content-length", "")
-        if stated.isascii() and stated.isdigit() and int(stated[:20]) > limit:
+        limit = self._limits.body
+        if (stated_length(request.headers.get("content-length", "")) or 0) > limit:
             raise too_large(limit)
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -61,6 +61,13 @@ SOON = {"Retry-After": "1"}
 def too_large(limit: int) -> RequestError:
     """Return the error for a body of more than ``limit`` bytes, whose rest is not read."""
     return RequestError(413, f"the body of the request has more than {limit:,} bytes", code="too_large", headers=CLOSE)
+
+
+def stated_length(text: str) -> int | None:
+    """Return the bytes that a header states, which are too many where it has many digits; None for other texts."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int((text.lstrip("0") or "0")[:20])
 
 
 def parse_json(body: bytes | bytearray, depth: int) -> dict[str, Any]:

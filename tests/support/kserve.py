@@ -91,13 +91,15 @@ class WrongRequest:
 def wrong_requests(limit: int) -> list[WrongRequest]:
     """Requests that are wrong in more than 60 ways, for a server that reads bodies of up to ``limit`` bytes."""
     good = json.dumps(infer_body()).encode()
+    infinite = json.dumps(infer_body() | {"parameters": {"binary_data_output": True}}).encode()
+    infinite = infinite.replace(b"[1, 2, 3]", b"[1, 2, 1e400]", 1)
     lengths = (
-        (good, "-1"), (good, "x"), (good, "9" * 30), (good, str(len(good) + 1)), (good, "5"),
+        (good, "-1"), (good, "x"), (good, "9" * 30), (good, "0" * 5000), (good, str(len(good) + 1)), (good, "5"),
         (good + b"rest", str(len(good))),
     )  # fmt: skip
     return [
         *(WrongRequest(json.dumps(request).encode()) for request in _WRONG),
-        *(WrongRequest(content) for content in (b"{", b"\xff\xfe", b"[" * 5000, good[:-3])),
+        *(WrongRequest(content) for content in (b"{", b"\xff\xfe", b"[" * 5000, good[:-3], infinite)),
         *(WrongRequest(content, headers={HEADER_LENGTH: length}) for content, length in lengths),
         WrongRequest(good, 415, headers={"Content-Encoding": "gzip"}),
         WrongRequest(good, 404, "/v2/models/other/infer"),

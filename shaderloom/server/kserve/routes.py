@@ -17,7 +17,7 @@ from ...version import __version__
 from ..errors import RequestError
 from ..limits import ServerLimits
 from ..metrics import Reading
-from ..requests import Bodies, parse_json, while_connected
+from ..requests import Bodies, parse_json, stated_length, while_connected
 from .served_session import Outputs, ServedSession
 from .tensors import described, objects, read_tensor, write_tensor, wrong
 
@@ -184,9 +184,9 @@ def _divided(body: bytearray, header_length: str | None) -> tuple[bytes | bytear
     """Return the JSON of a body, and the bytes behind it."""
     if header_length is None:
         return body, memoryview(b"")
-    if not header_length.isascii() or not header_length.isdigit() or int(header_length[:20]) > len(body):
+    length = stated_length(header_length)
+    if length is None or length > len(body):
         raise wrong(HEADER_LENGTH, f"is not a length inside of the body: {header_length:.40}")
-    length = int(header_length)
     return bytes(body[:length]), memoryview(body)[length:]
 
 

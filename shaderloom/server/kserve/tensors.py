@@ -93,9 +93,12 @@ def _from_json(place: str, data: Any, shape: Sequence[int], dtype: np.dtype[Any]
         raise wrong(place, f"has data that is not of its datatype, {DATATYPES[dtype.name]}")
     try:
         with np.errstate(over="raise"):
-            return np.array(numbers, dtype).reshape(shape)
+            array = np.array(numbers, dtype).reshape(shape)
+        if not np.isfinite(array).all():  # what Python makes of 1e400
+            raise OverflowError
     except (ArithmeticError, ValueError):
         raise wrong(place, f"has numbers beyond its datatype, {DATATYPES[dtype.name]}") from None
+    return array
 
 
 def write_tensor(name: str, array: Any, *, binary: bool) -> tuple[dict[str, Any], bytes]:
