@@ -33,7 +33,7 @@ def parse_device(device: str) -> tuple[list[str], str | int | None]:
         if provider is None:
             raise InputError(f"there is no device '{part}'", hint="devices are WGPU, WGPU:ADAPTER, CPU and WGPU+CPU")
         if choice and provider == "wgpu":
-            adapter = int(choice) if choice.isdigit() else choice
+            adapter = int(choice) if choice.isdecimal() else choice
         providers.append(provider)
     return providers, adapter
 

@@ -137,7 +137,7 @@ def choose_adapter(
             return next((adapter for adapter in preferred if adapter.kind == "integrated"), adapters[0])
         return adapters[0]
     text = str(choice)
-    if text.isdigit():
+    if text.isdecimal():
         matching = [adapter for adapter in adapters if adapter.index == int(text)]
     else:
         matching = [adapter for adapter in adapters if text.lower() in f"{adapter.identity} {adapter.backend}".lower()]

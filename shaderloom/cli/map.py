@@ -53,7 +53,7 @@ def command(
     model: ModelArgument,
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUTS...", help="Files .npy, .npz, .parquet, .arrow, pictures, or their folders."),
+        typer.Argument(metavar="INPUTS...", help="Files .npy, .npz, .parquet, .arrow; pictures, or folders of them."),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder of the result, new or to be resumed.")
@@ -125,8 +125,8 @@ def command(
 
 
 def _open_pool(model: Path, devices: str, batch: str, options: StorageOptions, cache: bool, *, is_ray: bool) -> Any:
-    rows: Any = int(batch) if batch.isdigit() else "auto"
-    if not batch.isdigit() and batch not in ("auto", "open"):
+    rows: Any = int(batch) if batch.isdecimal() else "auto"
+    if not batch.isdecimal() and batch not in ("auto", "open"):
         raise InputError(f"--batch wants auto, open or a number of rows, not '{batch}'")
     settings: dict[str, Any] = {} if is_bundle(model) else {"cache": cache}
     if options.storage:
@@ -141,7 +141,7 @@ def _open_pool(model: Path, devices: str, batch: str, options: StorageOptions, c
 
     chosen: Any = devices
     if devices not in ("all", "cpu"):
-        chosen = [int(each) if each.isdigit() else each for each in devices.split(",")]
+        chosen = [int(each) if each.isdecimal() else each for each in devices.split(",")]
     return Pool(model, chosen, batch=rows, open_batch=batch == "open", **settings)
 
 
@@ -156,11 +156,13 @@ def _job(
     from ..mapping.job import MapJob
     from ..mapping.pictures import parse_form
 
-    if picture.image is None and (picture.mean or picture.std):
-        raise InputError("--mean and --std are for pictures", hint="--image 224x224")
     texts = [text for text in (columns or "").split(",") if text]
     named = dict(text.split("=", 1) for text in texts if "=" in text)
     is_arrays = all(path.suffix.lower() in (".npy", ".npz") for path in inputs)
+    if picture.image is None and (picture.mean or picture.std):
+        raise InputError("--mean and --std are for pictures", hint="--image 224x224")
+    if picture.image is not None and is_arrays:
+        raise InputError("--image is for pictures, not for arrays", hint="leave it out")
     return MapJob(
         model,
         tuple(inputs),

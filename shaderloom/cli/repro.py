@@ -82,7 +82,7 @@ def parse_call(text: str | None) -> tuple[int | None, int | None]:
     if text is None:
         return None, None
     first, dot, second = text.partition(".")
-    if not first.isdigit() or (dot and not second.isdigit()):
+    if not first.isdecimal() or (dot and not second.isdecimal()):
         raise InputError(f"'{text}' is not a call", hint="write a number, or stage and call as in 2.5")
     return (int(second), int(first)) if dot else (int(first), None)
 
@@ -92,7 +92,7 @@ def parse_iterations(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = text.split(",")
-    if not all(part.strip().isdigit() for part in parts):
+    if not all(part.strip().isdecimal() for part in parts):
         raise InputError(
             f"'{text}' is not an iteration", hint="write numbers from 0, the outermost loop first: 3 or 3,0"
         )

@@ -88,7 +88,7 @@ def assigned_gpus() -> list[int]:
     if not ray.is_initialized():
         return []
     ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
-    return [int(each) for each in ids if str(each).isdigit()]
+    return [int(each) for each in ids if str(each).isdecimal()]
 
 
 def _array(batch: Any, name: str) -> Any:

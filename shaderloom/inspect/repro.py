@@ -52,7 +52,7 @@ class CallSelection:
     @property
     def is_number(self) -> bool:
         """Return whether the selection is a number of a call or kernel within one plan."""
-        return self.call is not None or (self.kernel is not None and self.kernel.isdigit())
+        return self.call is not None or (self.kernel is not None and self.kernel.isdecimal())
 
     def find(self, plan: Plan, *, is_whole: bool) -> int | None:
         """Return the number of the selected call in a plan, None if the plan has no such call.

@@ -70,6 +70,8 @@ class RowInput:
 
 def row_inputs(header: ModelHeader) -> dict[str, RowInput]:
     """Return the inputs of a model whose first axis is rows; raise :class:`UnsupportedError` for one that is not."""
+    if not header.inputs:
+        raise UnsupportedError("the model has no inputs", hint="shaderloom run")
     return {port.name: _row_input(port) for port in header.inputs}
 
 

@@ -129,7 +129,7 @@ def _header(path: Path) -> ModelHeader:
     if is_bundle(path):
         with Bundle(path) as bundle:
             return model_header(bundle.manifest)
-    with closing(Model(path)) as model:
+    with closing(Model(path, keep_refused=True)) as model:  # the pool's providers tell what they do not run
         return model.header
 
 

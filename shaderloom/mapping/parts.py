@@ -17,7 +17,8 @@ from typing import IO, Any
 from ..runtime.plan.errors import InputError, ShaderloomError, unwritable
 from ..runtime.plan.record import record
 
-_MANIFEST = "manifest.json"
+#: As of the files that are being written, its name begins with what readers of Parquet take for none of theirs
+_MANIFEST = "_manifest.json"
 _UNFINISHED = ".unfinished"
 
 
@@ -68,11 +69,11 @@ class ResultFolder:
 
     def _begin(self, job: dict[str, Any]) -> None:
         manifest = self.path / _MANIFEST
-        text = json.dumps(job, indent=1, sort_keys=True)
+        content = json.dumps(job, indent=1, sort_keys=True).encode()
         if manifest.exists():
             for file in self.path.glob(f"*{_UNFINISHED}"):
                 file.unlink()
-            if manifest.read_text(encoding="utf-8") == text:
+            if manifest.read_bytes() == content:
                 return
             if any(self.path.glob("part-*")):
                 raise InputError(
@@ -82,7 +83,7 @@ class ResultFolder:
             # of a job that has failed before its first part
         elif any(file.name != ".lock" and not file.name.endswith(_UNFINISHED) for file in self.path.iterdir()):
             raise InputError(f"'{self.path}' is not empty", hint="name another folder")
-        write_whole(manifest, lambda file: file.write(text.encode()))
+        write_whole(manifest, lambda file: file.write(content))
 
     def file(self, part: ResultPart) -> Path:
         """Return where a part is once it is done."""
@@ -95,7 +96,7 @@ class ResultFolder:
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Write a file that is there with all of its bytes, on the disk, or not at all."""
-    unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
+    unfinished = path.with_name(f"_{path.name}{_UNFINISHED}")
     with open(unfinished, "wb") as file:
         write(file)
         file.flush()

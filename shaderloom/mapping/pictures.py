@@ -25,6 +25,11 @@ class PictureForm:
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     deviation: tuple[float, ...] = (1.0, 1.0, 1.0)
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a mean or a deviation was stated."""
+        return any(self.mean) or self.deviation != (1.0, 1.0, 1.0)
+
     def array(self, file: Any, port: RowInput, source: str) -> np.ndarray:
         """Return the picture of a path or an open file as an input of one row, of the layout that its sizes show."""
         picture = _pixels(file, source, self.width, self.height)
@@ -44,7 +49,7 @@ class PictureForm:
 def parse_form(size: str, mean: str | None, deviation: str | None) -> PictureForm:
     """Return the form of ``--image``, ``--mean`` and ``--std``; raise :class:`InputError` for other texts."""
     width, cross, height = size.partition("x")
-    if not (cross and width.isdigit() and height.isdigit() and 0 < int(width) <= 16384 and 0 < int(height) <= 16384):
+    if not (cross and all(side.isdecimal() and 0 < int(side) <= 16384 for side in (width, height))):
         raise InputError(f"--image wants WIDTHxHEIGHT, not '{size}'", hint="write it like 224x224")
     means, deviations = _channels("--mean", mean, 0.0), _channels("--std", deviation, 1.0)
     if 0.0 in deviations:

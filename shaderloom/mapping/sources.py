@@ -109,14 +109,15 @@ class PictureSource(RowSource):
 
     def __init__(self, path: Path, inputs: Mapping[str, RowInput], form: PictureForm | None) -> None:
         super().__init__(path, inputs)
+        self._files = list_pictures(path) if path.is_dir() else [path]
+        if not self._files:
+            hint = f"files are {', '.join(sorted(SUFFIXES))}; name files of arrays and tables one by one"
+            raise InputError(f"there are no pictures in '{path}'", hint=hint)
         if form is None:
             raise InputError(f"'{path}' has pictures, of which the size is not known", hint="--image 224x224")
         if len(inputs) != 1:
             raise InputError(f"a picture is one input, the model has {len(inputs)}: {', '.join(inputs)}")
         self._form = form
-        self._files = list_pictures(path) if path.is_dir() else [path]
-        if not self._files:
-            raise InputError(f"there are no pictures in '{path}'", hint=f"files are {', '.join(sorted(SUFFIXES))}")
 
     @property
     def identity(self) -> list[Any]:

@@ -195,6 +195,6 @@ def find_kernels(plan: Plan, choice: str | None) -> list[Kernel]:
     running = [kernels[key] for key in order]
     if choice is None:
         return running
-    if choice.isdigit() and int(choice) < len(running):
+    if choice.isdecimal() and int(choice) < len(running):
         return [running[int(choice)]]
     return [kernel for kernel in plan.kernels if choice and kernel.key.startswith(choice)]

@@ -43,6 +43,14 @@ means (float[1, 3, 8, 6] image) => (float[1, 3] y) { a = Constant<value_ints = [
 """
 
 
+#: Only the cpu has texts
+TEXTS = """
+<ir_version: 8, opset_import: ["" : 20]>
+texts (int64[n] x) => (bool[n] y) <string[1] mark = {"-"}> { t = Cast<to = 8>(x) u = StringConcat(t, mark)
+    y = Equal(u, mark) }
+"""
+
+
 def save(path: Path, text: str) -> Path:
     onnx.save(onnx.parser.parse_model(text), path)
     return path
@@ -105,6 +113,29 @@ def test_tables_become_tables(kind, model, tmp_path, device):
     assert result.schema.field("y").metadata[b"shape"] == b"4"
 
 
+def test_the_folder_of_a_result_is_a_data_set_of_parquet(model, tmp_path):
+    parquet.write_table(pyarrow.table({"x": list(rows_of(50))}), tmp_path / "t.parquet")
+    run_command("map", model, tmp_path / "t.parquet", "-o", tmp_path / "out", "--devices", "cpu", "--part-rows", 20)
+    assert parquet.read_table(tmp_path / "out")["row"].to_pylist() == list(range(50))
+
+
+def test_what_only_the_cpu_runs_is_mapped_there(tmp_path):
+    model = save(tmp_path / "texts.onnx", TEXTS)
+    np.save(tmp_path / "x.npy", np.arange(3))
+    run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "out", "--devices", "cpu")
+    assert not np.load(parts(tmp_path / "out")[0])["y"].any()
+    refused = run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "other", status=1)
+    assert "StringConcat" in refused.output
+
+
+def test_a_model_without_inputs_has_no_rows(tmp_path):
+    text = '<ir_version: 8, opset_import: ["" : 18]> g () => (float[1] y) { y = Constant<value_floats = [1.0]>() }'
+    model = save(tmp_path / "one.onnx", text)
+    np.save(tmp_path / "x.npy", rows_of(3))
+    refused = run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "out", "--devices", "cpu", status=1)
+    assert "no inputs" in refused.output
+
+
 def test_a_bundle_is_mapped(model, tmp_path, device):
     x = rows_of(20)
     np.save(tmp_path / "x.npy", x)
@@ -164,6 +195,8 @@ def test_a_result_is_of_one_job(model, tmp_path):
     run_command(*command, status=1)
     np.save(tmp_path / "a.npy", rows_of(4))
     assert json.loads(run_command(*command, "--json").stdout)["computed"] == 4
+    (tmp_path / "failed" / "_manifest.json").write_bytes(b"\xff")
+    assert "another model" in run_command(*command, status=1).output
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
     refused = run_command("map", model, tmp_path / "a.npy", "-o", tmp_path / "other", "--devices", "cpu", status=1)
@@ -185,6 +218,11 @@ def test_a_result_is_of_one_job(model, tmp_path):
         (("a.npy", "--on-error", "record"), "recorded in Parquet"),
         (("t.parquet",), "no column 'x'"),
         (("t.parquet", "--columns", "x=u,row"), "of its own"),
+        (("a.npy", "--columns", "id"), "no column 'id'"),
+        (("a.npy", "--image", "4x4"), "not for arrays"),
+        (("a.npy", "--batch", "²"), "--batch wants"),
+        (("a.npy", "--devices", "²"), "no adapter matches"),
+        (("empty",), "no pictures"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, reason, model, tmp_path, monkeypatch):
@@ -193,6 +231,7 @@ def test_what_does_not_fit_is_refused(arguments, reason, model, tmp_path, monkey
     np.save("wrong.npy", np.zeros((3, 5), np.float32))
     Path("model.txt").write_text("")
     Path("pictures").mkdir()
+    Path("empty").mkdir()
     Image.new("RGB", (4, 4)).save("pictures/a.png")
     parquet.write_table(pyarrow.table({"u": [1.0], "v": [2.0]}), "t.parquet")
     result = run_command("map", model, "--devices", "cpu", *arguments, "-o", "out", status=1)
@@ -233,7 +272,7 @@ def test_a_killed_job_is_resumed_without_loss(model, tmp_path):
     assert result["id"].to_pylist() == list(range(6000))
     np.testing.assert_allclose(np.array(result["y"].to_pylist()), softmax(x), rtol=1e-5)
     assert {path.name for path in output.iterdir()} == {
-        "manifest.json",
+        "_manifest.json",
         ".lock",
         *(path.name for path in parts(output)),
     }

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from shaderloom.mapping.columns import RowInput
+from shaderloom.mapping.opening import open_source
 from shaderloom.mapping.pictures import PictureForm
 from shaderloom.mapping.sources import ArraySource, PictureSource
 from shaderloom.runtime.plan.errors import InputError
@@ -27,6 +28,13 @@ def test_a_picture_is_turned_upright(tmp_path):
     (row,) = FORM.array(tmp_path / "a.png", PORT, "a.png")
     assert row[2, :, 3].tolist() == [255] * 4 and row[0, :, 0].tolist() == [255] * 4
     assert not row[0, :, 3].any() and not row[2, :, 0].any()
+
+
+def test_bytes_have_no_mean(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for form in (PictureForm(4, 4, (0.5,) * 3), PictureForm(4, 4, deviation=(0.5,) * 3)):
+        with pytest.raises(InputError, match="takes bytes"):
+            open_source(tmp_path, {"x": PORT}, {}, (), form)
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
