@@ -7,7 +7,8 @@ from typing import Any
 
 from ..api.arguments import entries, is_integer
 from ..runtime.device.adapters import OPENGL, AdapterDescription, list_adapters
-from ..runtime.plan.errors import InputError
+from ..runtime.device.forking import FORKED, is_forked
+from ..runtime.plan.errors import DeviceError, InputError
 
 Devices = str | Sequence[str | int]
 _MEANING = "devices is 'all', 'cpu' or a list of adapters, each an index or a part of a name"
@@ -23,6 +24,8 @@ def choose_devices(devices: Devices) -> list[str | int | None]:
     if devices == "cpu":
         return [None]
     if devices == "all":
+        if is_forked():
+            raise DeviceError(f"{FORKED}, where adapters cannot be listed", hint="name them by number: devices=[0]")
         return [adapter.index for adapter in _best(list_adapters())] or [None]
     single: Any = devices
     chosen = [single] if isinstance(single, str) or is_integer(single) else entries(single, _MEANING, _HINT)

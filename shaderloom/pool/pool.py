@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..api.arguments import count, iterable
+from ..api.arguments import count, instance, iterable
 from ..runtime.plan.errors import InputError
 from .devices import Devices, choose_devices
 from .mapped import MappedItem
@@ -66,9 +66,11 @@ class Pool:
         taken = None if queue is None else count("queue", queue, "items")
         if "device" in options:
             raise InputError("a pool has several devices", hint="name them in devices=[...]")
-        if open_batch:
+        if instance("open_batch", open_batch, bool):
             options["batch"] = "open"
         if devices == "cpu":
+            if "providers" in options:
+                raise InputError("devices='cpu' says which provider there is", hint="leave out providers=[...]")
             options["providers"] = ["cpu"]
         content = os.fspath(model) if isinstance(model, (str, os.PathLike)) else _bytes_of(model)
         jobs = [WorkerJob(content, device, options, rows, batch != "auto") for device in choose_devices(devices)]
@@ -116,7 +118,8 @@ class Pool:
         if on_error not in ("raise", "return"):
             raise InputError(f"on_error is 'raise' or 'return', not {on_error!r}")
         iterable(items, "items is an iterable of inputs by name", "pass a list of dicts, or a generator of them")
-        return self._in_order(items, on_error) if ordered else self._as_completed(items, on_error)
+        mapped = self._in_order if instance("ordered", ordered, bool) else self._as_completed
+        return mapped(items, on_error)
 
     def close(self) -> None:
         """Wait for the items that were submitted, then end the processes.  Closing twice has no effect."""

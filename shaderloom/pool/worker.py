@@ -9,6 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -51,16 +52,17 @@ def run_worker(connection: Connection[Any, Any], memories: Sequence[SharedMemory
     """
     channel = Channel(connection, memories)
     show_by(lambda text, category: channel.send(("notice", (text, category))))
-    try:
-        session, answer = open_answers(job)
-    except Exception as error:
-        channel.send(("failed", portable(error)))
-        return
-    name = session.device.name if "wgpu" in session.get_providers() else "cpu"
-    channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
-    answering = threads_for(session.as_rows().in_flight)
-    threading.Thread(target=_receive, args=(channel, answer, answering), daemon=True).start()
-    threading.Event().wait()
+    with suppress(BrokenPipeError):  # of a program that has ended
+        try:
+            session, answer = open_answers(job)
+        except Exception as error:
+            channel.send(("failed", portable(error)))
+            return
+        name = session.device.name if "wgpu" in session.get_providers() else "cpu"
+        channel.send(("ready", name, isinstance(answer, _JoinedAnswers)))
+        answering = threads_for(session.as_rows().in_flight)
+        threading.Thread(target=_receive, args=(channel, answer, answering), daemon=True).start()
+        threading.Event().wait()
 
 
 def threads_for(in_flight: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
+import pickle
 import queue
 import signal
 import threading
@@ -14,7 +16,7 @@ from typing import Any
 from ..batching.batch_sizes import DeviceTimes
 from ..notices import ShaderloomWarning, notify
 from ..runtime.device.pipeline_compiler import cores
-from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost
+from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost, InputError
 from .answers import unpacked_answers
 from .channel import Channel, Received
 from .chunk import bytes_of, packed
@@ -48,7 +50,12 @@ class DeviceWorker:
         self.channel = Channel(ours, memories, copies=True)
         arguments = theirs, memories, job
         self.process = context.Process(target=run_worker, args=arguments, name="shaderloom-worker", daemon=True)
-        self.process.start()
+        try:
+            self.process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise _unsendable("options", error) from None
+        # or a fork of the program would end it, as those that are left when multiprocessing's own do
+        getattr(multiprocessing.process, "_children", set()).discard(self.process)
         theirs.close()
         self.name = ""
         self.joins = False
@@ -111,7 +118,8 @@ class DeviceWorker:
             self._free.put(slot)
             if len(items) > 1:
                 return all(self._send_next([item], work) for item in items)
-            work.answer((item, error) for item in self._release(items))
+            failure = _unsendable("inputs", error)
+            work.answer((item, failure) for item in self._release(items))
         return True
 
     def _send_next(self, items: Sequence[Item], work: Work) -> bool:
@@ -254,6 +262,10 @@ def _opened(workers: Sequence[DeviceWorker]) -> list[DeviceWorker]:
     for error in failures:
         notify(f"the pool goes without a device: {error}")
     return [worker for worker, error in errors if error is None]
+
+
+def _unsendable(what: str, error: Exception) -> InputError:
+    return InputError(f"{what} cannot be sent to a process: {type(error).__name__}: {error}", hint="pass plain values")
 
 
 def _tell(text: str, **options: Any) -> None:

@@ -6,6 +6,7 @@ Covers: shaderloom/pool.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -125,7 +126,7 @@ def test_errors_belong_to_their_item(shared):
     check(results[4], items[4])
     assert isinstance(results[1], InputError) and "float64" in str(results[1])
     assert isinstance(results[2], InputError)
-    assert isinstance(results[3], Exception)
+    assert isinstance(results[3], InputError) and "cannot be sent to a process" in str(results[3])
     with pytest.raises(InputError, match="float64"):
         list(shared.map(items[:2]))
     for items in (5, None, "x", item(0)):
@@ -133,7 +134,9 @@ def test_errors_belong_to_their_item(shared):
             shared.map(items)
     assert isinstance(shared.submit(None).exception(PATIENCE), InputError)
     with pytest.raises(InputError, match="on_error"):
-        shared.map(items, on_error="ignore")
+        shared.map([], on_error="ignore")
+    with pytest.raises(InputError, match="ordered"):
+        shared.map([], ordered="no")
 
 
 def test_items_are_awaited(shared):
@@ -211,10 +214,27 @@ def test_a_fork_leaves_the_pool_to_its_parent(model):
                 pool.terminate()
                 pool.close()
                 status = 0
+                multiprocessing.util._exit_function()  # as at the end of a program, which ends processes of its own
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         check(pool.submit(item(1)).result(PATIENCE), item(1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_fork_of_a_program_with_a_device_opens_a_pool_by_numbers(model, device):
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            with pytest.raises(DeviceError, match="name them by number"):
+                shaderloom.Pool(model, "all")
+            with shaderloom.Pool(model, [device.name]) as pool:
+                check(pool.submit(item(0)).result(PATIENCE), item(0))
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_pool_that_is_dropped_ends_its_processes(model, devices):
@@ -269,12 +289,15 @@ def test_notices_of_all_workers_are_one_of_the_program(model, devices, fresh_not
 def test_options_are_checked(model, devices):
     wrong = [("batch", value) for value in (0, "all", 2.5, None)] + [("device", 0)]
     wrong += [("queue", value) for value in (0, "a", 2.5, True)]
+    wrong += [("open_batch", "no"), ("options", {"f16": threading.Lock()})]
     wrong += [("devices", value) for value in ([], 5.5, None, b"cpu", "", ["0", ""], [None], {0: 1})]
     for name, value in wrong:
         with pytest.raises(InputError, match=name):
             shaderloom.Pool(model, **{"devices": devices[:1], name: value})
     with pytest.raises(InputError, match="not int"):
         shaderloom.Pool(5, devices[:1])
+    with pytest.raises(InputError, match="which provider"):
+        shaderloom.Pool(model, "cpu", providers=["wgpu"])
     with pytest.raises(shaderloom.ModelError):
         shaderloom.Pool(b"no model", devices[:1])
     with pytest.raises(DeviceError, match="no adapter matches"):
