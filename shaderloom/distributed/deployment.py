@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from json import JSONDecodeError
 from typing import Any
 
-import numpy as np
 from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from ..runtime.plan.errors import DeviceLost
+from ..runtime.plan.errors import DeviceLost, InputError
 from .predictor import Predictor
 
 
@@ -23,7 +25,6 @@ class Deployment:
 
     def __init__(self, model: Any, **options: Any) -> None:
         self._predictor = Predictor(model, **options)
-        self._names = [port.name for port in self._predictor.session.get_outputs()]
 
     def check_health(self) -> None:
         """Raise :class:`DeviceLost` for a replica whose device is lost: Ray starts another one."""
@@ -31,14 +32,22 @@ class Deployment:
         if "wgpu" in session.get_providers() and session.device.check_lost():
             raise DeviceLost("the device of the replica is lost")
 
-    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.002)  # type: ignore[untyped-decorator]
-    async def predict(self, rows: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Return the outputs of a row; Ray gathers the rows of several callers."""
-        batch = {name: [np.asarray(row[name]) for row in rows] for name in rows[0]}
-        outputs = self._predictor(batch)
-        return [{name: outputs[name][row] for name in self._names} for row in range(len(rows))]
+    async def predict(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the outputs of a row.  Raises :class:`InputError` for one that does not fit the model."""
+        outcome = await self._outcomes(row)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-    async def __call__(self, request: Any) -> dict[str, Any]:
-        """Answer a request in JSON."""
-        outputs = await self.predict(await request.json())
-        return {name: array.tolist() for name, array in outputs.items()}
+    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.002)  # type: ignore[untyped-decorator]
+    async def _outcomes(self, rows: list[Any]) -> list[Any]:
+        """Return the outputs or the error of each row; Ray gathers those of several callers."""
+        return self._predictor.outcomes(rows)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request in JSON, with status 400 and why for one that does not fit."""
+        try:
+            outputs = await self.predict(await request.json())
+        except (InputError, JSONDecodeError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        return JSONResponse({name: array.tolist() for name, array in outputs.items()})

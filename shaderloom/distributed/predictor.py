@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,15 @@ import numpy as np
 from ..batching.row_runner import RowRunner
 from ..bundles.session import open_session
 from ..mapping.columns import parse_columns, row_inputs
+from ..mapping.results import row_of
+from ..pool.answers import apart
+from ..pool.chunk import Chunk, Item
 from ..pool.pool import AUTO_BATCH
+from ..pool.worker import Answers, answers_of
 from ..runtime.device.adapters import list_adapters
-from ..runtime.plan.errors import UnsupportedError
+from ..runtime.plan.declared_port import DeclaredPort
+from ..runtime.plan.dtypes import BY_NAME, interface_dtype
+from ..runtime.plan.errors import InputError, UnsupportedError
 from .assigned_device import assigned_adapter, check_card
 
 
@@ -37,7 +44,7 @@ class Predictor:
         self._columns = dict(columns or {})
         self._names = [port.name for port in self.session.get_outputs()]
         rows = self.session.as_rows()
-        self._inputs = row_inputs(rows.header)
+        self._header, self._inputs = rows.header, row_inputs(rows.header)
         try:
             self._runner: RowRunner | None = RowRunner(rows, AUTO_BATCH)
         except UnsupportedError:
@@ -52,21 +59,60 @@ class Predictor:
         is_table = hasattr(batch, "column_names")
         arrays = {name: _array(batch, name) for name in (batch.column_names if is_table else batch)}
         columns = parse_columns(self._columns, list(arrays), self._inputs)
-        feeds = {
-            name: np.concatenate([port.array(row, f"column '{columns[name]}'") for row in arrays[columns[name]]])
-            for name, port in self._inputs.items()
-        }
-        outputs = self._run(feeds)
+        for name in self._names:
+            if name in arrays:
+                raise InputError(f"the batch has a column '{name}', as the result", hint="rename it, or drop it")
+        if len(arrays[next(iter(columns.values()))]):
+            feeds = {
+                name: np.concatenate([port.array(row, f"column '{columns[name]}'") for row in arrays[columns[name]]])
+                for name, port in self._inputs.items()
+            }
+            outputs = self._run(feeds)
+        else:
+            outputs = [_no_rows(port) for port in self._header.outputs]
         if is_table:
             for name, array in zip(self._names, outputs):
                 batch = batch.append_column(name, [_lists(array)])
             return batch
         return {**batch, **dict(zip(self._names, outputs))}
 
-    def _run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def outcomes(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the outputs of each row, a mapping of inputs, by name, or its error; equal shapes are joined."""
+        outcomes: list[Any] = [None] * len(rows)
+        items: list[Item] = []
+        for number, row in enumerate(rows):
+            try:
+                items.append((number, self._feeds(row)))
+            except InputError as error:
+                outcomes[number] = error
+        if items:
+            self._check_card(items[0][1])
+        for number, outcome in apart(self._answer(Chunk([], items))):
+            is_error = isinstance(outcome, Exception)
+            outcomes[number] = outcome if is_error else dict(zip(self._names, map(row_of, outcome), strict=True))
+        return outcomes
+
+    @cached_property
+    def _answer(self) -> Answers:
+        return answers_of(self.session, AUTO_BATCH, is_asked=False)
+
+    def _feeds(self, row: Any) -> dict[str, np.ndarray]:
+        """Return the inputs of a row.  Raises :class:`InputError` for other names, and elements that do not fit."""
+        if not isinstance(row, Mapping):
+            raise InputError(f"a row is a mapping of inputs, not a {type(row).__name__}")
+        columns = parse_columns(self._columns, list(row), self._inputs)
+        for name in set(row).difference(columns.values()):
+            raise InputError(f"the model has no input '{name!s:.80}'", hint=f"its inputs are {', '.join(self._inputs)}")
+        return {name: port.array(row[columns[name]], f"'{columns[name]}'") for name, port in self._inputs.items()}
+
+    def _check_card(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Look once whether the device is the GPU that Ray assigned."""
         if self._unchecked is not None:
             gpu, self._unchecked = self._unchecked, None
             check_card(gpu, lambda: self._upload(feeds))
+
+    def _run(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        self._check_card(feeds)
         if self._runner is not None:
             with contextlib.suppress(UnsupportedError):  # of rows of these shapes
                 return self._runner.outputs_of(self._runner.request(feeds))
@@ -74,7 +120,7 @@ class Predictor:
         rows = [self.session.run(None, {name: a[i : i + 1] for name, a in feeds.items()}) for i in range(count)]
         return [np.concatenate(arrays) for arrays in zip(*rows, strict=True)]
 
-    def _upload(self, feeds: dict[str, np.ndarray]) -> int:
+    def _upload(self, feeds: Mapping[str, np.ndarray]) -> int:
         """Run one row; return the bytes that the session holds on the device then."""
         self.session.run(None, {name: array[:1] for name, array in feeds.items()})
         return self.session.device_bytes
@@ -104,4 +150,13 @@ def _lists(array: np.ndarray) -> Any:
 
     flat = pyarrow.array(array.reshape(-1))
     size = int(np.prod(array.shape[1:]))
-    return flat if array.ndim == 1 else pyarrow.FixedSizeListArray.from_arrays(flat, size)
+    if array.ndim > 1 and size:
+        return pyarrow.FixedSizeListArray.from_arrays(flat, size)
+    return flat if array.ndim == 1 else pyarrow.array([[]] * len(array), pyarrow.list_(flat.type))
+
+
+def _no_rows(port: DeclaredPort) -> np.ndarray:
+    """Return an output of no rows, whose open sizes are 0."""
+    dtype = BY_NAME.get(port.dtype or "float32", BY_NAME["float32"])
+    sizes = (size if isinstance(size, int) else 0 for size in (port.dims or ())[1:])
+    return np.empty((0, *sizes), interface_dtype(dtype))

@@ -14,7 +14,7 @@ import ray
 from ..pool.answers import apart
 from ..pool.chunk import Chunk, Item
 from ..pool.pool import AUTO_BATCH
-from ..pool.worker import WorkerJob, open_answers
+from ..pool.worker import WorkerJob, open_answers, portable
 from ..runtime.bundle.files import is_bundle
 from ..runtime.device.adapters import list_adapters
 from ..runtime.plan.errors import DeviceError
@@ -44,7 +44,10 @@ class RayPool:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if not ray.is_initialized():
-            ray.init(address=address, log_to_driver=False)
+            try:
+                ray.init(address=address, log_to_driver=False)
+            except (ConnectionError, ValueError) as error:
+                raise DeviceError(f"no cluster of Ray answers at '{address}': {error}") from None
         count = workers or int(ray.cluster_resources().get("GPU", 0) / gpus if gpus else 0)
         if count < 1:
             raise DeviceError(f"the cluster at '{address}' has no GPU", hint="start its nodes with GPUs (num_gpus)")
@@ -54,6 +57,10 @@ class RayPool:
         actor = ray.remote(num_cpus=0, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(_Actor)
         settings = dict(options or {}), self._chunk, batch is not None
         self._actors = [actor.remote(self._model, *settings) for _ in range(count)]
+        opened, _ = ray.wait([each.failure.remote() for each in self._actors])
+        if failure := _result(opened[0]):
+            self.close()
+            raise failure
 
     def map(self, items: Iterable[Mapping[str, Any]], *, on_error: str = "raise") -> Iterator[Any]:
         """Yield the outputs of each item in order, or with ``on_error="return"`` its error."""
@@ -62,9 +69,9 @@ class RayPool:
         for chunk in _chunks(items, self._chunk):
             window.append(next(actors).answer.remote(chunk))
             if len(window) > _IN_FLIGHT * len(self._actors):
-                yield from _outcomes(ray.get(window.popleft()), on_error)
+                yield from _outcomes(_result(window.popleft()), on_error)
         while window:
-            yield from _outcomes(ray.get(window.popleft()), on_error)
+            yield from _outcomes(_result(window.popleft()), on_error)
 
     def close(self) -> None:
         """End the actors; the cluster stays."""
@@ -85,11 +92,21 @@ class _Actor:
     """A worker: a session on the GPU that Ray assigned, and answers to chunks of items."""
 
     def __init__(self, model: bytes | str, options: Mapping[str, Any], batch: int, is_asked: bool) -> None:
-        device = assigned_adapter(assigned_gpus(), list_adapters())
-        _, self._answer = open_answers(WorkerJob(model, device, options, batch, is_asked))
+        self._failure: BaseException | None = None
+        try:
+            device = assigned_adapter(assigned_gpus(), list_adapters())
+            _, self._answer = open_answers(WorkerJob(model, device, options, batch, is_asked))
+        except Exception as error:
+            self._failure = portable(error)
+
+    def failure(self) -> BaseException | None:
+        """Return why the session could not be opened; None if it is open."""
+        return self._failure
 
     def answer(self, chunk: Sequence[Item]) -> list[tuple[int, Any]]:
         """Return the outputs or the error of each item, in order."""
+        if self._failure is not None:
+            raise self._failure
         return apart(self._answer(Chunk([], chunk)))
 
 
@@ -97,6 +114,16 @@ def _chunks(items: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Item
     numbered = enumerate(items)
     while chunk := list(itertools.islice(numbered, size)):
         yield chunk
+
+
+def _result(reference: Any) -> Any:
+    """Return what an actor has answered.  Raises its error, and :class:`DeviceError` for one of Ray's own."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        raise DeviceError(f"the cluster of Ray gives no answer: {error}") from error
 
 
 def _outcomes(answers: Sequence[tuple[int, Any]], on_error: str) -> Iterator[Any]:

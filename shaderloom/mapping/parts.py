@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..runtime.plan.errors import InputError, ShaderloomError, unwritable
+from ..runtime.plan.errors import InputError, unwritable
 from ..runtime.plan.record import record
 
 #: As of the files that are being written, its name begins with what readers of Parquet take for none of theirs
@@ -57,13 +57,17 @@ class ResultFolder:
 
         Raises :class:`InputError` for a folder with parts of another job, or one that another process has.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            with _locked(self.path / ".lock", self.path):
+        with ExitStack() as stack:
+            with self._writing():
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_locked(self.path / ".lock", self.path))
                 self._begin(job)
-                yield
-        except ShaderloomError:  # of the job; a missing file is an OSError, too
-            raise
+            yield
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise unwritable(self.path, error, "name another folder") from error
 
@@ -91,7 +95,8 @@ class ResultFolder:
 
     def write(self, part: ResultPart, write: Callable[[IO[bytes]], Any]) -> None:
         """Write a part, all or nothing."""
-        write_whole(self.file(part), write)
+        with self._writing():
+            write_whole(self.file(part), write)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

@@ -46,7 +46,7 @@ def write_parquet(file: IO[bytes], names: Sequence[str], results: Sequence[Resul
         columns[key] = _carried_column(pyarrow, [carried[key] for carried, _ in results])
     shapes: dict[str, Any] = {}
     for position, name in enumerate(names):
-        rows = [None if isinstance(outputs, Exception) else _row(outputs[position]) for _, outputs in results]
+        rows = [None if isinstance(outputs, Exception) else row_of(outputs[position]) for _, outputs in results]
         columns[name], shapes[name] = _column(pyarrow, rows)
     if has_errors:
         texts = [str(outputs) if isinstance(outputs, Exception) else None for _, outputs in results]
@@ -93,7 +93,7 @@ def _column(pyarrow: Any, rows: Sequence[np.ndarray | None]) -> tuple[Any, str]:
     return pyarrow.array(lists, pyarrow.list_(dtype)), shape
 
 
-def _row(output: np.ndarray) -> np.ndarray:
+def row_of(output: np.ndarray) -> np.ndarray:
     """Return what a row has of an output: without the axis of rows, where it has one of a single row."""
     return output[0, ...] if output.shape[:1] == (1,) else output
 
@@ -103,7 +103,7 @@ def _stacked(outputs: Sequence[np.ndarray]) -> np.ndarray:
     shape = outputs[0].shape if outputs else ()
     if shape[:1] == (1,) and all(output.shape == shape for output in outputs):
         return np.concatenate(outputs)
-    return np.stack([_row(output) for output in outputs])
+    return np.stack([row_of(output) for output in outputs])
 
 
 def _stored(row: np.ndarray) -> np.ndarray:

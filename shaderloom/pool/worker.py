@@ -110,15 +110,19 @@ def open_answers(job: WorkerJob) -> tuple[InferenceSession, Answers]:
     Raises what opening it raises, and :class:`UnsupportedError` where batches are asked for and rows are not.
     """
     session = open_session(job.model, device=job.device, **job.options)
-    if job.batch > 1:
+    return session, answers_of(session, job.batch, is_asked=job.is_asked)
+
+
+def answers_of(session: InferenceSession, batch: int, *, is_asked: bool) -> Answers:
+    """Return what answers chunks with a session, in batches of up to ``batch`` rows; errors as of open_answers."""
+    if batch > 1:
         try:
-            runner = RowRunner(session.as_rows(), job.batch)
-            alone = None if job.is_asked else _SingleAnswers(session)
-            return session, _JoinedAnswers(runner, job.batch, alone)
+            runner = RowRunner(session.as_rows(), batch)
+            return _JoinedAnswers(runner, batch, None if is_asked else _SingleAnswers(session))
         except UnsupportedError:
-            if job.is_asked:
+            if is_asked:
                 raise
-    return session, _SingleAnswers(session)
+    return _SingleAnswers(session)
 
 
 class _SingleAnswers:

@@ -20,6 +20,7 @@ pyarrow = pytest.importorskip("pyarrow")
 
 from shaderloom.distributed.ray_pool import RayPool  # noqa: E402
 from shaderloom.ray import Predictor  # noqa: E402
+from shaderloom.runtime.plan.errors import InputError, UnsupportedError  # noqa: E402
 
 from ...support.command_line import run_command  # noqa: E402
 
@@ -84,6 +85,47 @@ def test_a_data_set_is_mapped(batch_format, model, cluster):
     np.testing.assert_allclose(np.array([row["y"] for row in rows]), softmax(x), rtol=1e-5)
 
 
+@pytest.mark.parametrize("form", [dict, pyarrow.table])
+def test_a_batch_of_no_rows_has_empty_outputs(form, model):
+    empty = form({"x": pyarrow.array([], pyarrow.list_(pyarrow.float32(), 4)), "id": np.empty(0)})
+    result = Predictor(model, providers=["cpu"])(empty)
+    assert len(result["y"]) == 0 and len(result["id"]) == 0
+    if form is dict:
+        assert result["y"].shape == (0, 4) and result["y"].dtype == np.float32
+
+
+@pytest.mark.parametrize("form", [dict, pyarrow.table])
+def test_a_column_is_not_replaced_by_an_output(form, model):
+    with pytest.raises(InputError, match="has a column 'y'"):
+        Predictor(model, providers=["cpu"])(form({"x": list(rows_of(2)), "y": [1, 2]}))
+
+
+def test_each_row_has_its_outputs_or_its_error():
+    text = '<ir_version: 8, opset_import: ["" : 18]> m (float[n, k] x) => (float[n, k] y) { y = Neg(x) }'
+    predictor = Predictor(onnx.parser.parse_model(text).SerializeToString(), providers=["cpu"])
+    rows = [{"x": [1, 2]}, 3, {"x": [4]}, {"x": [5, 6]}, {}, {"x": ["a"]}, {"x": [7], "z": 1}]
+    outcomes = predictor.outcomes(rows)
+    assert [outcomes[number]["y"].tolist() for number in (0, 2, 3)] == [[-1, -2], [-4], [-5, -6]]
+    assert all(isinstance(outcomes[number], InputError) for number in (1, 4, 5, 6))
+
+
+def test_a_model_that_actors_cannot_open_is_an_error(cluster, tmp_path):
+    onnx.save(onnx.parser.parse_model(SCORES.replace("-1", "0")), tmp_path / "mixing.onnx")
+    with pytest.raises(UnsupportedError, match="mixes the rows"):
+        RayPool(tmp_path / "mixing.onnx", cluster.address, batch=8)
+
+
+def test_a_cluster_that_is_not_there_is_an_error(model, tmp_path, monkeypatch):
+    def refuse(**_):
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    np.save(tmp_path / "x.npy", rows_of(3))
+    refused = run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "out", "--ray", "127.0.0.1:1", status=1)
+    assert "no cluster of Ray answers at '127.0.0.1:1'" in refused.output
+
+
 def test_items_are_mapped_in_order(model, cluster):
     x = rows_of(300)
     items = [{"x": row[np.newaxis]} for row in x]
@@ -114,9 +156,12 @@ def test_a_model_is_served(model, cluster):
         handle = serve.run(small.bind(str(model)), name="scores", route_prefix=None)
 
         async def ask():
-            return await asyncio.gather(*(handle.predict.remote({"x": row}) for row in x))
+            rows = [*x[:20], np.ones(3), *x[20:]]
+            asked = (handle.predict.remote({"x": row}) for row in rows)
+            return await asyncio.gather(*asked, return_exceptions=True)
 
         answers = asyncio.run(ask())
+        assert "does not fit" in str(answers.pop(20))
         np.testing.assert_allclose(np.array([answer["y"] for answer in answers]), softmax(x), rtol=1e-5)
     finally:
         serve.shutdown()
