@@ -24,6 +24,8 @@ from .rule import FusionRule, first_remark
 
 #: Elements of a row beyond which a thread does not reduce the rows of all the elements in its word
 LONG_ROW = 8192
+#: The same where a row's own elements are stored, so that all threads of a row would reduce it
+SHARED_ROW = 8
 
 
 @dataclass
@@ -276,7 +278,8 @@ def _stores_vectors(partition: Partition, region: Region, value: Value, coordina
 def _crosses_long_rows(region: Region, value: Value) -> bool:
     """Return whether a thread that owns a word of ``value`` would have to reduce several long rows by itself."""
     columns = ix.product([region.domain[axis] for axis in region.anchor.attributes.axes])
-    return ix.bounds(columns)[1] > LONG_ROW and (value.rank == 0 or ix.divide(value.shape[-1], LANES) is None)
+    longest = SHARED_ROW if value.elements == ix.product(region.domain) else LONG_ROW
+    return ix.bounds(columns)[1] > longest and (value.rank == 0 or ix.divide(value.shape[-1], LANES) is None)
 
 
 def _is_axis(coordinate: Dim) -> bool:

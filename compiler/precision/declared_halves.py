@@ -26,6 +26,7 @@ from ..options import DEFAULT_LIMITS, Limits
 from ..reference.constant_eval import evaluate_constant
 from ..rewriting.builder import GraphBuilder
 from ..symbolic import polynomial as ix
+from ..symbolic.lanes import LANES
 from .storable import StorableTypes
 from .weight_types import convert_constants, is_table
 
@@ -152,7 +153,10 @@ def _stored_operand(output: Value) -> Value | None:
         return None
     family = family_of(operand.producer)
     if family is None:
-        return operand if alone or operand.storage is output.dtype else None
+        # a kernel of rows whose words cross them stores float32, and the cast follows it
+        crosses = bool(output.rank) and ix.divide(output.shape[-1], LANES) is None
+        cast_apart = alone and crosses and registry.of(operand.producer).is_elementwise
+        return operand if not cast_apart and (alone or operand.storage is output.dtype) else None
     # Fusion decides whether the kernel of an anchor packs its results.  What others read, too, is stored once.
     shared = not alone and operand.storage is output.dtype and family.stores_packed
     return operand if shared else None

@@ -379,6 +379,19 @@ def test_halves_that_follow_a_convolution_lie_along_its_vectors(device) -> None:
     assert not {kernel.template for kernel in plan.kernels} & {"gemm_element"}
 
 
+@pytest.mark.parametrize("columns", [5, 64, 197])
+def test_rows_that_no_words_divide_are_reduced_once(each_device, columns: int) -> None:
+    """Only short ones are reduced anew for each word of a result; of others float32 lies in memory, and is cast."""
+    x = np.random.default_rng(columns).standard_normal((6, columns)).astype(np.float16)
+    model = half_model([helper.make_node("Softmax", ["x"], ["y"], axis=-1)], {"x": x.shape})
+    plan = compile_for(model, {"x": x}, each_device.profile)
+    templates = [kernel.template for kernel in plan.kernels]
+    assert ("reduce_words" in templates, len(templates)) == (columns == 5, 1 + (columns == 197))
+    exponentials = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
+    (found,) = run_plan(each_device, plan, model, {"x": x})
+    assert_rounded_once(found.astype(np.float64), exponentials / exponentials.sum(axis=-1, keepdims=True))
+
+
 def test_constants_computed_from_halves_are_floats(each_device) -> None:
     """Values of an attention that are known are put into its cache when the model is compiled."""
     attention = helper.make_node(
