@@ -21,8 +21,9 @@ from ...runtime.plan.record import fields_by_name
 from ..symbolic import expr as ex
 from ..symbolic.lanes import LANES, is_aligned
 from ..symbolic.polynomial import Dim
-from .emitter import PAIRED, Emitter, choices, packed_words
+from .emitter import PAIRED, Emitter
 from .functions import HookFunction, with_calls_of
+from .held import HeldResult, held_result
 from .helpers import helper_text, with_dependencies
 from .hidden_uniforms import hide
 from .spec import LONG_WORDS, BoundTensor, Hook, KernelSpec
@@ -32,8 +33,6 @@ from .templates import environment, kernel_file
 from .types import VECTOR_TYPES, wgsl_type
 from .writer import Functions, Numbers, symbol_field
 
-#: Operations that round to a type of 16 bits
-_ROUNDINGS = ("round_float16", "round_bfloat16")
 #: Longest shader text that is handed to a driver; long functions take naga minutes (settable by the caller's caps)
 MAX_WGSL_CHARACTERS = 1 << 20
 
@@ -82,21 +81,20 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
 
     ranged = {} if spec.stored_range is None else {spec.operands[-1].name: spec.stored_range.elements}
     hooks: list[HookFunction] = []
-    packed: dict[str, tuple[str, str]] = {}
-    for hook in (_without_rounding(each, functions, packed) for each in spec.hooks):
+    held: dict[str, tuple[str, str]] = {}
+    for hook in spec.hooks:
         vector_registers = frozenset(name for name, wgsl_type in hook.registers if wgsl_type.startswith("vec4"))
         emitter = Emitter(
             buffers, wide, symbols, functions, vector_registers if hook.lanes == LANES else frozenset(), paired, words
         )
-        held = _held_words(hook, emitter)
-        if held is None:
+        taken = held_result(hook, emitter)
+        if taken is None:
             hooks.append(_hook_function(hook, emitter, wide, ranged))
             continue
-        kind, helper = held
-        packed[hook.name] = kind, functions.declare(helper, "4")
-        assert hook.result is not None
-        emitter.write_return(emitter.words(hook.result))
-        hooks.append(HookFunction(hook.name, _parameters(hook), kind, tuple(emitter.lines)))
+        held[hook.name] = taken.kind, taken.function
+        hooks.append(_loading_function(taken, emitter))
+        if taken.maker is not None:
+            hooks.append(taken.maker)
 
     sizes = _SizeEmitter(buffers, wide, symbols, functions)
     dims = dict(spec.dims)
@@ -105,7 +103,7 @@ def render(spec: KernelSpec, numbers: Numbers | None = None) -> Kernel:
         spec.template,
         spec.config,
         names,
-        tuple(packed.items()),
+        tuple(held.items()),
         spec.threads,
         spec.parameters,
         spelled=repr(spec.parameters),
@@ -185,7 +183,7 @@ def template_text(
     template: str,
     config: Any,
     hooks: frozenset[str],
-    packed: tuple[tuple[str, tuple[str, str]], ...],
+    held: tuple[tuple[str, tuple[str, str]], ...],
     threads: int,
     parameters: tuple[tuple[str, Any], ...],
     spelled: str,
@@ -201,7 +199,7 @@ def template_text(
             config=config,
             dim=lambda name: f"@@size:{name}@@",
             hooks=hooks,
-            packed=dict(packed),
+            held=dict(held),
             threads=threads,
             declarations=_PLACE_OF_DECLARATIONS,
             **dict(parameters),
@@ -277,44 +275,17 @@ def _declarations(spec: KernelSpec, types: Mapping[str, str], functions: Functio
     return "\n".join(lines + hooks)
 
 
-def _held_words(hook: Hook, emitter: Emitter) -> tuple[str, str] | None:
-    """Return the word type and unpacking helper of a hook that returns packed words; None for other hooks."""
-    if not hook.held or hook.lanes != LANES or hook.registers or hook.result is None:
-        return None
-    conditions, _ = choices(hook.result)
-    if any(emitter.without_lane(each) is None for each in conditions):
-        return None
-    return packed_words(hook.result)
-
-
-def _without_rounding(hook: Hook, functions: Functions, packed: dict[str, tuple[str, str]]) -> Hook:
-    """Return a hook whose held result is rounded to halves without that, and add the helper that rounds to ``packed``.
-
-    Guards may choose between loads that are rounded, and zeros; others are returned as they are.
-    """
-    if not hook.held or hook.result is None:
-        return hook
-    _, ends = choices(hook.result)
-    rounded = [each for each in ends if each.op != "const" or each.payload != 0]
-    operations = {each.op if each.op in _ROUNDINGS and each.args[0].op == "load" else "" for each in rounded}
-    if len(operations) != 1 or "" in operations:
-        return hook
-    packed[hook.name] = (
-        wgsl_type(hook.result.dtype, hook.lanes),
-        functions.declare(operations.pop(), str(hook.lanes)),
-    )
-    return replace(hook, result=_unrounded(hook.result))
-
-
-def _unrounded(value: ex.Expr) -> ex.Expr:
-    if value.op == "guard":
-        condition, inside, otherwise = value.args
-        return ex.guard(condition, _unrounded(inside), _unrounded(otherwise))
-    return value.args[0] if value.args else value
-
-
 def _parameters(hook: Hook) -> tuple[tuple[str, str], ...]:
     return (*((name, "i32") for name in hook.parameters), *hook.registers)
+
+
+def _loading_function(held: HeldResult, emitter: Emitter) -> HookFunction:
+    """Return the function of a hook whose result is held."""
+    if not held.is_packed:
+        return replace(_hook_function(held.hook, emitter, frozenset(), {}), returns=held.kind)
+    assert held.hook.result is not None
+    emitter.write_return(emitter.words(held.hook.result))
+    return HookFunction(held.hook.name, _parameters(held.hook), held.kind, tuple(emitter.lines))
 
 
 def _hook_function(hook: Hook, emitter: Emitter, wide: frozenset[object], ranged: Mapping[str, Dim]) -> HookFunction:

@@ -51,9 +51,8 @@ class Hook:
     With ``reads_first`` there are two functions for one store: ``result`` returns what is stored, and the hook's own
     stores that, so that a thread reads for all of its results before it stores the first.
 
-    A ``held`` result waits in registers for a while.  If it is four neighbours of a packed operand as they are, the
-    function returns their words, and the template unpacks them when it needs them; so it rounds what a hook would
-    round.
+    A ``held`` result waits in registers for a while.  If it is made of one load, the function returns what memory has,
+    such as packed words, and the template calls another one when it needs the result (:mod:`.held`).
     """
 
     name: str
