@@ -10,6 +10,8 @@ activation, which the product's kernel computes besides, and weights with a zero
 
 *Dequantised tensors*: the product of ``(a - za) sa`` and ``(b - zb) sb`` is the product of integers times ``sa sb``.
 
+*Floats times dequantised weights* with scales of columns are scaled behind the product.
+
 *Weights in blocks*, where the model or the caller says that activations may have 8 bits: activations are rounded with a
 scale for each group of terms, 1/127 of the largest magnitude.
 """
@@ -373,15 +375,18 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
     """Return the rules: activations are rounded where the device multiplies bytes fast, and it is allowed.
 
     A product of bytes is many instructions in software drivers, which their compilers take minutes for.  They multiply
-    floats, and scale the results in place of each factor.
+    floats.  Products of floats are scaled in place of each factor.
     """
     products, packed = frozenset({"loom.MatMul"}), frozenset({"loom.PackedMatMul"})
+    scaled = (
+        Rule("scales-of-weight-behind-product", products, _match_scaled_weight, _scaled_weight),
+        Rule("scales-of-columns-behind-product", packed, _match_scaled_columns, _scaled_columns),
+    )
     if not compilation.target.uses_workgroup_memory:
         return (
             Rule("integers-as-floats", frozenset({"Cast"}), _match_cast_integers, _cast_integers),
             Rule("scales-behind-product", products, match_dequantised, partial(_dequantised, product=_float_product)),
-            Rule("scales-of-weight-behind-product", products, _match_scaled_weight, _scaled_weight),
-            Rule("scales-of-columns-behind-product", packed, _match_scaled_columns, _scaled_columns),
+            *scaled,
         )
     exact = (
         Rule("integer-product", products, _match_integers, _integers),
@@ -389,11 +394,11 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
     )
     choice = compilation.options.activations
     if not compilation.target.byte_products or choice == "float":
-        return exact
+        return (*exact, *scaled)
 
     def allowed(node: Node, facts: GraphFacts) -> Match | None:
         rounds = choice == "int8" or node.attributes.rounds_activations
         match = _match_blocks(node, facts) if rounds else None
         return None if match is None or _takes_groups(node, compilation.target) else match
 
-    return (*exact, Rule("rounded-activations", packed, allowed, _blocks))
+    return (*exact, Rule("rounded-activations", packed, allowed, _blocks), *scaled)

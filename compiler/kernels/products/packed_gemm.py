@@ -236,6 +236,7 @@ def _few_rows(context: GroupContext, hooks: PackedHooks) -> Draft:
             "bits": hooks.bits,
             "unit": hooks.unit,
             "unit_words": hooks.unit_words,
+            "has_scale": bool(hooks.weights[0].scale.rank),
             "zero": hooks.zero,
             "halves": target.uses_workgroup_memory,
             "whole_rows": divides(tile.rows, product.m),

@@ -251,6 +251,7 @@ def test_bytes_with_a_scale_for_each_column(each_device, kind, columns, transpos
         profile = replace(each_device.profile, kind=kind)
         plan = compile_for(case.model, {"x": case.x}, profile)
         assert ("gemm_packed" in {kernel.template for kernel in plan.kernels}) == (rows <= 8 or kind == "discrete")
+        assert any("load_scale" in kernel.wgsl for kernel in plan.kernels) == (rows <= 8)  # else behind the product
         (found,) = run_plan(each_device, plan, case.model, {"x": case.x})
         assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
         codes = [weight for weight in plan.weights if weight.bytes >= 1544 * columns and weight.calls]
