@@ -21,8 +21,10 @@ from ..context import GroupContext
 
 
 def padding_bytes(tile: SharedTile) -> int:
-    """Return the bytes of workgroup memory behind the rows of a packed weight's tile: two vectors each."""
-    return 32 * tile.block_k
+    """Return the bytes of workgroup memory behind the rows of a packed weight's tile: at most 8 vectors for each of the
+    threads that store side by side what they read of one column (``near`` of the template)."""
+    near = min(tile.threads * LANES // tile.block_n, 4)
+    return 16 * (8 // near) * tile.block_k if near > 1 else 0
 
 
 def words_of(context: GroupContext, packed: Value, number: int) -> Hook:

@@ -5,6 +5,7 @@ Covers: compiler/kernels/products/packed_gemm, compiler/tuning/packed_tiles.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from unittest import mock
 
@@ -87,3 +88,30 @@ def test_tiles_of_many_rows(device, monkeypatch, shape, n, block, bits, zeros):
         assert "load_words0" in kernel.wgsl
         (found,) = run_plan(device, plan, case.model, {"x": case.x})
         assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max(), tile
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_threads_store_to_different_memory_banks(monkeypatch, bits):
+    """Eight neighbouring threads store 16 bytes each at a time: one to each of the eight groups of four banks."""
+    case = nbits((256, 512), 256, 32, bits)
+    leave_groups_out(monkeypatch)
+    offered = gemm_tiles.ranked(Problem(64, 64, 64), target_of(H200))
+    assert len(offered) > 10
+    for tile in offered:
+        with mock.patch.object(gemm_tiles, "ranked", return_value=[tile]):
+            plan = compile_for(case.model, {"x": case.x}, H200)
+        (text,) = (each.wgsl for each in plan.kernels if each.template == "gemm_shared")
+        places = re.findall(r"tile_b\[(b_place[^]]*)\] = ", text)
+        assert places
+        stored = [_numbers(text, places, thread) for thread in range(tile.threads)]
+        for first in range(0, tile.threads, 8):
+            for at_once in zip(*stored[first : first + 8], strict=True):
+                assert len({place % 8 for place in at_once}) == 8, (tile, first, at_once)
+
+
+def _numbers(text: str, expressions: list[str], thread: int) -> list[int]:
+    """Evaluate expressions over what the text says that a thread knows of its place in B."""
+    known = {"thread": thread}
+    for name, value in re.findall(r"let (b_(?:row|place|turn)\w*) = ([^;]*);", text):
+        known[name] = eval(value.replace("/", "//"), {}, known)
+    return [eval(each.replace("/", "//"), {}, known) for each in expressions]
