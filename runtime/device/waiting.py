@@ -1,8 +1,8 @@
 """Threads that wait for a device: one asks it what has finished, the others sleep until they are called back.
 
 Each question takes the lock of the interpreter, which other threads need to encode and submit.  A thread alone asks a
-GPU again and again, as waking up takes up to 0.1 ms.  With others behind it the device has more to do than its run, so
-it sleeps between two questions.
+GPU again and again, as waking up takes up to 0.1 ms.  Where others wait, or did a moment ago and so write or encode
+what comes next, the device has more to do than its run, and it sleeps between two questions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ Finished = queue.SimpleQueue["int | None"]
 
 #: Seconds for which a thread alone asks a GPU again and again before it sleeps
 SPIN_SECONDS = 0.002
-#: Seconds between two questions about a GPU while other threads wait for it, too
+#: Seconds between two questions about a GPU while other threads use it, too
 _PAUSE = 5e-5
+#: Seconds after which a thread that has waited beside this one counts as gone
+_GONE = 0.01
 #: A thread that waits sleeps between two questions for this part of the time that it has waited, after the shortest
 #: and up to the longest time, in seconds
 _SLICE = 1 / 64
@@ -38,11 +40,13 @@ class _Line:
         self._waiting: dict[Finished, None] = {}
         self._asker: Finished | None = None
         self._asked = 0.0  #: when it was asked last
+        self._shared = -_GONE  #: when several threads waited last
 
     def wait(self, finished: Finished, ask: Callable[[], object], spin: bool) -> int:
         try:
             with self._lock:
                 self._waiting[finished] = None
+                self._note_company()
             while not self._has_turn(finished):
                 with suppress(queue.Empty):
                     status = finished.get(timeout=_LOST)
@@ -70,6 +74,10 @@ class _Line:
     def _note_question(self) -> None:
         self._asked = time.perf_counter()
 
+    def _note_company(self) -> None:
+        if len(self._waiting) > 1:
+            self._shared = time.perf_counter()
+
     def _ask(self, finished: Finished, ask: Callable[[], object], spin: bool) -> int:
         """Ask until called back, in slices, since a shader of a stranger may have no end."""
         start = time.perf_counter()
@@ -80,7 +88,9 @@ class _Line:
                 status = finished.get()
                 if status is not None:
                     return status
-            waited, is_alone = time.perf_counter() - start, len(self._waiting) == 1
+            self._note_company()
+            now = time.perf_counter()
+            waited, is_alone = now - start, now - self._shared > _GONE
             if waited > (SPIN_SECONDS if spin else _SHORTEST):
                 time.sleep(min(waited * _SLICE, _LONGEST))
             elif not spin:

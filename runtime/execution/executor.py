@@ -44,7 +44,8 @@ MOST_COPIED, MOST_VALUES = 2, 1 << 14
 
 
 class Executor:
-    """One plan on one device.  Thread-safe: one run is encoded at a time, and its results are awaited outside the lock.
+    """One plan on one device.  Thread-safe: one run is encoded at a time; its inputs are checked and its results are
+    awaited outside the lock.
 
     ``pool`` is shared between the executors of a session.  ``checked`` keeps the shaders' bounds checks; None keeps
     them where the device can have them.  ``use_native`` None chooses the direct path where wgpu-native has its
@@ -142,11 +143,12 @@ class Executor:
         if outputs is None:
             outputs = [port.name for port in self.plan.outputs]
         targets = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs, "cpu")
-        with self._lock:
-            repeated = self._repeated
-            if repeated is not None and repeated.is_same(feeds, targets):
-                return self._submit_repeated(repeated, feeds, targets)
-            values, sizes = self._bind(feeds)
+        repeated = self._repeated
+        if repeated is not None and repeated.is_same(feeds, targets):
+            with self._lock:
+                if repeated is self._repeated:
+                    return self._submit_repeated(repeated, feeds, targets)
+        values, sizes = self._bind(feeds)
         with self._large_inputs.written(feeds, sizes.inputs) as uploads, self._lock:
             self._check_open()
             attachment = self._attacher.attach(feeds, targets, sizes.inputs, sizes.outputs, uploads)
@@ -225,8 +227,7 @@ class Executor:
 
     def measured(self, feeds: Mapping[str, Feed], measure: Callable[[list[Dispatch]], Measured]) -> Measured:
         """Bind a run, write its inputs, and return the result of ``measure``, which runs the calls itself."""
-        with self._lock:
-            values, sizes = self._bind(feeds)
+        values, sizes = self._bind(feeds)
         with self._large_inputs.written(feeds, sizes.inputs) as uploads, self._lock:
             self._check_open()
             attachment = self._attacher.attach(feeds, {}, sizes.inputs, sizes.outputs, uploads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from itertools import islice
@@ -50,7 +51,7 @@ class PlanSizes:
     """Computes the sizes of a plan, all in one function, and keeps those of the latest values of its symbols.
 
     Calls with the same grid share it: ``grid_calls`` are the first calls of each, ``grid_of`` has for each call the
-    position of its grid.  Not thread-safe.
+    position of its grid.  Thread-safe.
     """
 
     def __init__(self, plan: Plan, tensor_cap: int, fault: type[ShaderloomError]) -> None:
@@ -76,6 +77,7 @@ class PlanSizes:
             self._names,
         )
         self._sizes: OrderedDict[tuple[int, ...], RunSizes] = OrderedDict()
+        self._lock = threading.Lock()
 
     def of(self, values: tuple[int, ...]) -> RunSizes:
         """Return the sizes for values of the symbols, in the plan's order.
@@ -83,10 +85,17 @@ class PlanSizes:
         Raises :class:`LimitError` for a tensor beyond the cap, and the plan's fault for a negative size, for too many
         iterations or dispatches, or for an output that is larger than what it is an alias of.
         """
-        sizes = self._sizes.get(values)
-        if sizes is not None:
-            self._sizes.move_to_end(values)
+        with self._lock:
+            sizes = self._sizes.get(values)
+            if sizes is None:
+                sizes = self._sizes[values] = self._computed(values)
+                if len(self._sizes) > MOST_CACHED_SIZES:
+                    self._sizes.popitem(last=False)
+            else:
+                self._sizes.move_to_end(values)
             return sizes
+
+    def _computed(self, values: tuple[int, ...]) -> RunSizes:
         plan, symbols = self._plan, dict(zip(self._names, values))
         numbers = self._evaluate(*values)
         rest = iter(numbers)
@@ -107,10 +116,7 @@ class PlanSizes:
         self._check_aliases(inputs, outputs)
         grids = tuple(zip(rest, rest, rest))
         uniform = np.array(uniform_values(plan.symbols, symbols), np.int32)
-        sizes = self._sizes[values] = RunSizes(symbols, uniform, inputs, outputs, arenas, iterations, grids)
-        if len(self._sizes) > MOST_CACHED_SIZES:
-            self._sizes.popitem(last=False)
-        return sizes
+        return RunSizes(symbols, uniform, inputs, outputs, arenas, iterations, grids)
 
     def _check_aliases(self, inputs: Mapping[str, PortSize], outputs: Mapping[str, PortSize]) -> None:
         if not self._plan.aliases:
