@@ -38,8 +38,8 @@ class Pool:
         by index or part of a name.
     ``batch``
         rows of a batch: items of equal shapes are joined (docs/guide/batching.md).  ``"auto"`` joins up to 32 where the
-        compiler proves that rows are independent, and runs other items one by one; with a number the proof's error is
-        raised, or that of an item; 1 joins none.
+        compiler proves that rows are independent, and runs other items one by one, those of more rows too; with a
+        number the proof's error is raised, or that of an item, and no run has more rows; 1 joins none.
     ``open_batch``
         True for a model that was exported for one row: ``InferenceSession(..., batch="open")``.
     ``queue``
@@ -122,7 +122,11 @@ class Pool:
         return mapped(items, on_error)
 
     def close(self) -> None:
-        """Wait for the items that were submitted, then end the processes.  Closing twice has no effect."""
+        """Wait for the items that were submitted, then end the processes.  Closing twice has no effect.
+
+        Raises :class:`RunError` in a callback of a future, which those behind it wait for.
+        """
+        self._workers.check_thread()
         self._work.close()
         self._workers.join()
         self._finalizer.detach()

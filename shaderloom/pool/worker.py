@@ -199,7 +199,15 @@ class _JoinedAnswers:
             numbers, request = numbers[room:], request.between(room, request.items)
 
     def _outcomes(self, batch: _Batch) -> Iterable[Any]:
-        """Return the outcome of each item; outputs stay joined, as the program divides them when it copies them."""
+        """Return the outcome of each item; outputs stay joined, as the program divides them when it copies them.
+
+        An item that has more rows than a batch is run at once, as in a loop; in parts where it fails, as of a bundle
+        that has no plan for so many.
+        """
+        if self._alone is not None and batch.rows > self._most:
+            outcome = self._alone.run(batch.requests[0].feeds)
+            if not isinstance(outcome, Exception):
+                return [outcome]
         outcomes = self._runner.outcomes(batch.requests)
         if isinstance(outcomes, JoinedOutputs):
             return outcomes

@@ -16,7 +16,7 @@ from typing import Any
 from ..batching.batch_sizes import DeviceTimes
 from ..notices import ShaderloomWarning, notify
 from ..runtime.device.pipeline_compiler import cores
-from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost, InputError
+from ..runtime.plan.errors import ClosedError, DeviceError, DeviceLost, InputError, RunError
 from .answers import unpacked_answers
 from .channel import Channel, Received
 from .chunk import bytes_of, packed
@@ -216,6 +216,11 @@ class Workers:
     @property
     def processes(self) -> list[int]:
         return [worker.process.pid or 0 for worker in self._workers if worker in self._left]
+
+    def check_thread(self) -> None:
+        """Raise :class:`RunError` in a thread of the pool, which would wait for itself."""
+        if threading.current_thread() in (*self._senders, *self._receivers):
+            raise RunError("a callback of a future cannot wait for a pool", hint="pool.terminate(), or another thread")
 
     def join(self) -> None:
         """Wait until all items are answered, then end the processes."""

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import pytest
 import shaderloom
 from shaderloom.bundles.compile import compile_bundle
 from shaderloom.pool import workers
-from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, UnsupportedError
+from shaderloom.runtime.plan.errors import ClosedError, DeviceError, InputError, RunError, UnsupportedError
 
 from ...conftest import ADAPTERS
 from ...support.patience import PATIENCE
@@ -183,6 +184,20 @@ def test_a_pool_is_closed(model, devices):
     with pytest.raises(ClosedError):
         pool.submit(item(0))
     pool.close()
+
+
+def test_a_callback_cannot_wait_for_the_pool(model):
+    told: Future[str] = Future()
+
+    def close(_: object) -> None:
+        with pytest.raises(RunError, match="callback") as refused:
+            pool.close()
+        told.set_result(str(refused.value))
+
+    with shaderloom.Pool(model, "cpu") as pool:
+        pool.submit(item(0)).add_done_callback(close)
+        assert "another thread" in told.result(PATIENCE)
+        check(pool.submit(item(1)).result(PATIENCE), item(1))
 
 
 def test_an_error_in_the_block_ends_the_processes(model, devices):

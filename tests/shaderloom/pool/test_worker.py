@@ -13,6 +13,7 @@ from shaderloom.batching.joined import JoinedOutputs
 from shaderloom.pool.chunk import Item
 from shaderloom.pool.worker import WorkerJob, open_answers, threads_for
 from shaderloom.runtime.plan.errors import InputError
+from shaderloom.session.session import InferenceSession
 
 from .test_answers import apart
 from .test_chunk import passed
@@ -85,6 +86,24 @@ def test_items_of_unequal_rows_fill_batches_together(answer):
     for (number, (y,)), (expected, feeds) in zip(apart(answers), items, strict=True):
         assert number == expected
         np.testing.assert_array_equal(y, -np.float32(feeds["x"]))
+
+
+@pytest.mark.parametrize(("is_asked", "most"), [(False, range(6, 7)), (True, range(1, 5))])
+def test_a_large_item_runs_at_once_unless_a_batch_is_asked_for(is_asked, most, monkeypatch):
+    model = onnx.parser.parse_model(MODEL).SerializeToString()
+    ran: list[int] = []
+    run = InferenceSession._run_checked
+    monkeypatch.setattr(
+        InferenceSession,
+        "_run_checked",
+        lambda self, feeds, targets: ran.append(len(feeds["x"])) or run(self, feeds, targets),
+    )
+    session, answer = open_answers(WorkerJob(model, None, {"providers": ["cpu"]}, 4, is_asked))
+    items = [(number, {"x": np.full((count, 3), number, np.float32)}) for number, count in enumerate((6, 3))]
+    for (_, (y,)), (_, feeds) in zip(apart(answer(passed(items))), items, strict=True):
+        np.testing.assert_array_equal(y, -feeds["x"])
+    assert max(ran) in most
+    session.close()
 
 
 @pytest.mark.parametrize("batch", [4, 1], ids=["joined", "single"])
