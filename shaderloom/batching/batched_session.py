@@ -72,7 +72,7 @@ class BatchedSession:
 
         Without a timeout a request runs at once in this thread where others are not expected, or joining does not pay.
         """
-        if timeout is not None and not is_number(timeout):
+        if timeout is not None and not (is_number(timeout) and timeout <= threading.TIMEOUT_MAX):
             raise InputError(f"timeout is a number of seconds, not {timeout!r:.80}", hint="pass None to wait for ever")
         request = self._runner.request(input_feed, output_names)
         callers = self._queue.concurrency

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .. import forks
 from ..runtime.plan.errors import ClosedError, LimitError
 from .request_kind import RequestKind
 
@@ -96,6 +97,7 @@ class RequestQueue:
         self._running = 0
         self._expected = math.inf
         self._closed = False
+        self._forks = forks.number
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
@@ -110,6 +112,7 @@ class RequestQueue:
 
     def put(self, request: Request) -> Future[list[Any]]:
         """Append a request.  Raises :class:`ClosedError`, and :class:`LimitError` where too many wait."""
+        self._check_process()
         queued = QueuedRequest(request, time.monotonic() + self._wait)
         with self._changed:
             self._check_open()
@@ -154,6 +157,7 @@ class RequestQueue:
 
         Raises :class:`ClosedError`.
         """
+        self._check_process()
         with self._lock:
             self._check_open()
             if not self._slots:
@@ -173,10 +177,19 @@ class RequestQueue:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Accept no further requests; those that wait are due."""
+        """Accept no further requests; those that wait are due.  In a fork do nothing."""
+        if self._forks != forks.number:
+            return
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _check_process(self) -> None:
+        """Raise :class:`ClosedError` in a fork, before it takes a lock that a thread of its parent may have held."""
+        if self._forks != forks.number:
+            raise ClosedError(
+                "the batched session is that of the process that has opened it", hint="open another one in a fork"
+            )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import forks
 from ..batching.requests import Promise, settle
 from ..runtime.plan.errors import ClosedError, DeviceError, ShaderloomError
 
@@ -18,8 +18,6 @@ _CHUNK_SECONDS = 2e-3
 CHUNK_BYTES = 1 << 24
 #: How often an item is given to a worker that is lost before it answers
 MOST_LOSSES = 2
-#: How many forks lie between this process and the one that has imported this module
-_forks = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -53,12 +51,12 @@ class Work:
         self._lock = threading.Lock()
         self._busy, self._idle = threading.Condition(self._lock), threading.Condition(self._lock)
         self._busy_waiters = self._idle_waiters = 0
-        self._forks = _forks
+        self._forks = forks.number
 
     @property
     def is_ours(self) -> bool:
         """Whether this process began the work; a fork of it has neither the threads nor the processes."""
-        return self._forks == _forks
+        return self._forks == forks.number
 
     def set_chunk(self, least: int, most: int) -> None:
         """Set the least and the greatest chunk, before workers take any."""
@@ -199,12 +197,3 @@ class Work:
         self._pending -= count
         if self._closed and not self._pending:
             self._notify_all()
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):  # the id of the process would be asked for with every item
-    os.register_at_fork(after_in_child=_count_fork)

@@ -1,11 +1,12 @@
 """Joined requests give what single runs give, and errors belong to their request.
 
-Covers: shaderloom/batching.
+Covers: shaderloom/batching, shaderloom/forks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import wait
 
@@ -265,6 +266,25 @@ def test_a_closed_session(session):
         assert isinstance(batched.submit(feeds(0)).exception(PATIENCE), ClosedError)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_a_fork_leaves_the_batched_session_to_its_parent(session):
+    with session.batched() as batched:
+        batched.run(None, feeds(0))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for ask in (batched.submit, lambda each: batched.run(None, each)):
+                    with pytest.raises(ClosedError, match="has opened it"):
+                        ask(feeds(0))
+                batched.close()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        batched.run(None, feeds(0))
+
+
 def test_what_cannot_be_joined_is_refused(device):
     texts = {
         "float[n, 4] x) => (float[n, 4] y) { y = Softmax<axis = 0>(x)": "mixes the rows",
@@ -289,3 +309,6 @@ def test_options_are_checked(session):
         batched.submit(feeds(0))
         with pytest.raises(LimitError):
             batched.submit(feeds(0))
+        for seconds in ("1", True, float("nan"), float("inf")):
+            with pytest.raises(InputError, match="timeout"):
+                batched.run(None, feeds(0), timeout=seconds)
