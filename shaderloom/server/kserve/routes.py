@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ...runtime.plan.errors import LimitError
+from ...runtime.plan.errors import InputError, LimitError
 from ...version import __version__
 from ..errors import RequestError
 from ..limits import ServerLimits
@@ -29,11 +29,13 @@ _NOT_READY = 400
 
 
 class KServeApi:
-    """Inference with one model, which clients call ``name``."""
+    """Inference with one model, which clients call ``name``: a part of paths, so :class:`InputError` for a slash."""
 
     open_paths = frozenset({"/v2/health/live", "/v2/health/ready"})
 
     def __init__(self, model: ServedSession, name: str, limits: ServerLimits) -> None:
+        if "/" in name:
+            raise InputError(f"the name '{name:.80}' is a part of paths, so that it has no slash", hint="--name")
         self._model, self._name, self._limits = model, name, limits
         self._bodies = Bodies(limits)
         self._inputs = [described(port) for port in model.session.get_inputs()]

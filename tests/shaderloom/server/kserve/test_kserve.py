@@ -20,6 +20,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from shaderloom.execution.engine import WgpuEngine
+from shaderloom.runtime.plan.errors import InputError
 from shaderloom.server.errors import RequestError
 from shaderloom.server.kserve.routes import KServeApi
 from shaderloom.server.kserve.served_session import ServedSession
@@ -94,6 +95,11 @@ def test_wrong_bodies_are_refused(served: ApiServer):
         assert client.get(INFER).status_code == 405
         answer = client.post(INFER, content=json.dumps(infer_body())).json()
         assert answer["outputs"][0] == {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [2, 4, 6]}
+
+
+def test_a_name_has_no_slash():
+    with pytest.raises(InputError, match="no slash"):
+        KServeApi(None, "org/model", LIMITS)
 
 
 def test_numbers_that_json_does_not_have_come_as_bytes():
