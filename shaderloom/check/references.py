@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..api.real_onnxruntime import real_onnxruntime
+from ..compiler.frontend.proto_builder import nodes_within
 from ..runtime.plan.errors import InputError, UnsupportedError
 from .graph_instance import MAIN_GRAPH, GraphInstance
 from .onnx_model import OnnxModel
@@ -102,12 +103,17 @@ class _Running(ABC):
 
 
 class OnnxRuntimeReference(_Running):
-    """onnxruntime on the CPU, without graph optimisations; with all of them for :meth:`spread`."""
+    """onnxruntime on the CPU, without graph optimisations; with all of them for :meth:`spread`.
+
+    Activations are floats, also where nodes allow to round them to 8 bits.  Where kernels do, ``rounds_activations``,
+    :meth:`spread` rounds them, too.
+    """
 
     name = "onnxruntime"
 
-    def __init__(self, model: OnnxModel) -> None:
+    def __init__(self, model: OnnxModel, *, rounds_activations: bool = False) -> None:
         super().__init__(model)
+        self._rounds_activations = rounds_activations
         try:
             self._runtime = real_onnxruntime()
         except ImportError as error:
@@ -122,6 +128,11 @@ class OnnxRuntimeReference(_Running):
         return self._tensors(feeds, names, instance, optimised=True)
 
     def _open(self, proto: Any, optimised: bool) -> Callable[[Mapping[str, Any]], list[Any]]:
+        if not (optimised and self._rounds_activations):
+            for node in nodes_within(proto.graph):
+                for attribute in node.attribute:
+                    if node.op_type == "MatMulNBits" and attribute.name == "accuracy_level":
+                        attribute.i = 0
         level = self._runtime.C.GraphOptimizationLevel
         options = self._runtime.C.SessionOptions()
         options.log_severity_level = 4
@@ -225,10 +236,13 @@ class FileReference:
         return {}
 
 
-def open_reference(against: str, model: OnnxModel) -> Reference:
-    """Open a reference: ``onnxruntime``, ``reference``, or the path of a ``.npz`` file.  Raises :class:`InputError`."""
+def open_reference(against: str, model: OnnxModel, *, rounds_activations: bool = False) -> Reference:
+    """Open a reference: ``onnxruntime``, ``reference``, or the path of a ``.npz`` file.
+
+    ``rounds_activations``: kernels may round them to 8 bits where the model allows it.  Raises :class:`InputError`.
+    """
     if against == "onnxruntime":
-        return OnnxRuntimeReference(model)
+        return OnnxRuntimeReference(model, rounds_activations=rounds_activations)
     if against == "reference":
         return EvaluatorReference(model)
     if against.endswith(".npz"):

@@ -91,14 +91,16 @@ def command(
     from ..check.check import Checker
     from ..check.onnx_model import OnnxModel
     from ..check.references import open_reference
+    from ..compiler.target import target_of
     from ..model.model import Model
 
     with progress(quiet=as_json) as report:
         source = OnnxModel(model, compiler.chosen.get("logits", "all"))
-        reference = open_reference(check.against, source)
         with open_with_cpu(model, device=device, dynamic=inputs.dynamic, cache=False) as session:
             feeds = make_feeds(session, inputs, _read_inputs(check.inputs_file))
             chosen = session.device
+        keeps = compiler.chosen.get("activations") == "float" or not target_of(chosen.profile).byte_products
+        reference = open_reference(check.against, source, rounds_activations=not keeps)
         opened = Model(
             model, dynamic=inputs.dynamic, cache=False, options=compiler.chosen, keep_refused=True, progress=report
         )

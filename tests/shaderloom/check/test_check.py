@@ -145,6 +145,27 @@ def test_every_materialised_onnx_tensor_is_compared(check):
     assert apart.is_close
 
 
+@pytest.mark.parametrize("rounds", [False, True])
+def test_activations_that_a_file_allows_to_round(device, tmp_path, rounds: bool) -> None:
+    """Those of the reference are floats; its distance from rounded ones is allowed where kernels round."""
+    generator = np.random.default_rng(4)
+    codes, scales = generator.integers(0, 256, (8, 2, 16), np.uint8), generator.uniform(0.1, 0.3, (8, 2))
+    body = "{ y = com.microsoft.MatMulNBits <K = 64, N = 8, block_size = 32, accuracy_level = 4> (x, codes, scales) }"
+    proto = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1]> g (float[3,64] x) => (float[3,8] y) {body}'
+    )
+    weights = {"codes": codes, "scales": scales.astype(np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    source = OnnxModel(path)
+    reference = open_reference("onnxruntime", source, rounds_activations=rounds)
+    with Checker(Model(path, cache=False), source, reference, device, feeds_of(proto)) as checker:
+        (row,) = checker.run(per_node=True).rows
+    assert row.difference.error < 1e-6
+    assert (row.difference.tolerance > 1e-3) == rounds
+
+
 def test_outputs_alone(check):
     assert [row.tensor for row in check(NETWORK, per_node=False).rows] == ["y"]
 
