@@ -19,6 +19,7 @@ from ..model.model import Model
 from ..runtime.bundle.files import is_bundle
 from ..runtime.bundle.format import MANIFEST
 from ..runtime.bundle.reader import Bundle
+from ..runtime.plan.declared_port import DeclaredPort
 from ..runtime.plan.errors import InputError
 from ..runtime.plan.record import record
 from .columns import row_inputs
@@ -119,7 +120,7 @@ def run_map(
         errors = 0
         if pending:
             with open_pool() as pool:
-                errors = _compute(job, pool, sources, pending, folder, names, progress)
+                errors = _compute(job, pool, sources, pending, folder, header.outputs, progress)
     computed = sum(part.rows for part in pending)
     return MapSummary(sum(part.rows for part in parts), computed, errors, time.monotonic() - start)
 
@@ -139,7 +140,7 @@ def _compute(
     sources: Sequence[RowSource],
     pending: Sequence[ResultPart],
     folder: ResultFolder,
-    names: Sequence[str],
+    ports: Sequence[DeclaredPort],
     progress: Progress,
 ) -> int:
     """Write the pending parts; return the number of rows with errors."""
@@ -157,7 +158,7 @@ def _compute(
                 rows.append((carried, outcome))
                 report.count()
             write = partial(write_parquet, has_errors=job.record_errors) if job.format == "parquet" else write_npz
-            folder.write(part, partial(write, names=names, results=rows))
+            folder.write(part, partial(write, ports=ports, results=rows))
     return errors
 
 

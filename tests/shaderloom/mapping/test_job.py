@@ -46,8 +46,8 @@ means (float[1, 3, 8, 6] image) => (float[1, 3] y) { a = Constant<value_ints = [
 #: Only the cpu has texts
 TEXTS = """
 <ir_version: 8, opset_import: ["" : 20]>
-texts (int64[n] x) => (bool[n] y) <string[1] mark = {"-"}> { t = Cast<to = 8>(x) u = StringConcat(t, mark)
-    y = Equal(u, mark) }
+texts (int64[n] x) => (string[n] y, bool[n] z) <string[1] mark = {"-"}> { t = Cast<to = 8>(x)
+    y = StringConcat(t, mark) z = Equal(y, mark) }
 """
 
 
@@ -122,8 +122,11 @@ def test_the_folder_of_a_result_is_a_data_set_of_parquet(model, tmp_path):
 def test_what_only_the_cpu_runs_is_mapped_there(tmp_path):
     model = save(tmp_path / "texts.onnx", TEXTS)
     np.save(tmp_path / "x.npy", np.arange(3))
-    run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "out", "--devices", "cpu")
-    assert not np.load(parts(tmp_path / "out")[0])["y"].any()
+    for form in ("npz", "parquet"):
+        run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / form, "--devices", "cpu", "--format", form)
+    with np.load(parts(tmp_path / "npz")[0]) as arrays:
+        assert arrays["y"].tolist() == ["0-", "1-", "2-"] and not arrays["z"].any()
+    assert parquet.read_table(tmp_path / "parquet")["y"].to_pylist() == ["0-", "1-", "2-"]
     refused = run_command("map", model, tmp_path / "x.npy", "-o", tmp_path / "other", status=1)
     assert "StringConcat" in refused.output
 

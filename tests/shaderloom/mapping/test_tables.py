@@ -17,8 +17,10 @@ from shaderloom.mapping.columns import RowInput
 from shaderloom.mapping.results import write_npz, write_parquet
 from shaderloom.mapping.sources import ArraySource
 from shaderloom.mapping.tables import TableSource
+from shaderloom.runtime.plan.declared_port import DeclaredPort
 from shaderloom.runtime.plan.errors import InputError
 
+PORT = DeclaredPort("y", "float32", None)
 INPUT = {"x": RowInput("x", np.dtype(np.float32), (4,))}
 FLOATS = pyarrow.list_(pyarrow.float32())
 NESTED = pyarrow.list_(FLOATS)
@@ -68,7 +70,7 @@ def test_carried_columns_keep_their_type(column, tmp_path):
     results = [(carried, [np.ones((1, 2), np.float32)]) for carried, _ in source_of(tmp_path, table, "c").rows(0, 3)]
     for stop in (1, 3):
         file = io.BytesIO()
-        write_parquet(file, ["y"], results[:stop], has_errors=False)
+        write_parquet(file, [PORT], results[:stop], has_errors=False)
         written = parquet.read_table(file)["c"].combine_chunks()
         assert written.type == column.type and written.equals(column[:stop])
 
@@ -77,9 +79,9 @@ def test_arrays_have_no_nulls(tmp_path):
     table = pyarrow.table({"x": pyarrow.array([[1, 2, 3, 4]] * 2, FLOATS), "c": ["a", None], "n": [1, 2]})
     results = [(each, [np.ones((1, 2), np.float32)]) for each, _ in source_of(tmp_path, table, "c", "n").rows(0, 2)]
     with pytest.raises(InputError, match="column 'c'"):
-        write_npz(io.BytesIO(), ["y"], results)
+        write_npz(io.BytesIO(), [PORT], results)
     file = io.BytesIO()
-    write_npz(file, ["y"], [({"n": carried["n"]}, outputs) for carried, outputs in results])
+    write_npz(file, [PORT], [({"n": carried["n"]}, outputs) for carried, outputs in results])
     file.seek(0)
     assert np.load(file)["n"].tolist() == [1, 2]
 
