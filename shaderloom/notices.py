@@ -53,8 +53,8 @@ def notify(
 ) -> None:
     """Warn, unless ``once`` (a key) was warned about in this process or ``severity`` selects errors only.
 
-    The warning is that of the line of the program that called into the package.  Where :func:`show_by` was called, its
-    function has the text, and no warning is issued.
+    The warning is that of the line of the program that called into the package, or of the package in a thread without
+    one.  Where :func:`show_by` was called, its function has the text, and no warning is issued.
     A negative severity stands for that of :func:`set_default_severity`.
     """
     if (_default_severity if severity < 0 else severity) > WARNING:
@@ -68,16 +68,20 @@ def notify(
     NOTICES.info("%s", message)
     if _show is not None:
         _show(message, category)
+        return
+    calls, caller = _calls_inside(sys._getframe(1))
+    if caller is None or caller.f_globals.get("__name__") == threading.__name__:
+        warnings.warn_explicit(message, category, __package__, 1)
     else:
-        warnings.warn(message, category, stacklevel=_calls_inside(sys._getframe(1)) + 2)
+        warnings.warn(message, category, stacklevel=calls + 2)
 
 
-def _calls_inside(frame: FrameType | None) -> int:
-    """Return how many calls, from ``frame`` on, are those of functions of the package."""
+def _calls_inside(frame: FrameType | None) -> tuple[int, FrameType | None]:
+    """Return how many calls, from ``frame`` on, are those of functions of the package, and what called the first."""
     calls = 0
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
         frame, calls = frame.f_back, calls + 1
-    return calls
+    return calls, frame
 
 
 def forget() -> None:

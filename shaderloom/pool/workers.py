@@ -76,7 +76,7 @@ class DeviceWorker:
             self.process.join(_PATIENCE)
             return DeviceError(
                 f"a worker process ended with status {self.process.exitcode} before it was ready",
-                hint="programs that use a pool have their code below: if __name__ == '__main__'",
+                hint="a program that uses a pool is a file, with its code below: if __name__ == '__main__'",
             )
         if kind == "failed":
             error: Exception = facts[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,17 @@ def test_notices_are_logged_too(caplog: pytest.LogCaptureFixture) -> None:
             notify("said once", once="test log")
         notify("said once", once="test log")
     assert messages(caplog, "shaderloom.notices") == ["said once"]
+
+
+def test_a_notice_of_a_thread_is_that_of_the_package() -> None:
+    def tell() -> None:
+        thread = threading.Thread(target=notify, args=("of a thread",))
+        thread.start()
+        thread.join()
+
+    with pytest.warns(UserWarning, match="of a thread") as told:
+        tell()
+    assert [each.filename for each in told] == ["shaderloom"]
 
 
 def test_nothing_is_printed_unless_asked(capfd: pytest.CaptureFixture[str]) -> None:
