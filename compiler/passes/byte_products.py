@@ -328,6 +328,13 @@ def _scaled_columns(builder: GraphBuilder, match: Match) -> Value:
 # -- weights in blocks -----------------------------------------------------------------------------------------------
 
 
+def rounds_activations(compilation: Compilation, is_allowed: bool) -> bool:
+    """Return whether a product with a packed weight may round activations to 8 bits, as the caller wants; the model
+    tells whether that ``is_allowed`` of itself."""
+    choice = compilation.options.activations
+    return bool(compilation.target.byte_products) and (choice == "int8" or (choice == "auto" and is_allowed))
+
+
 def _match_blocks(node: Node, facts: GraphFacts) -> Match | None:
     """Match a product of many rows with a packed weight whose codes, less their zero points, are bytes."""
     attributes, zero = node.attributes, node.operand(3)
@@ -392,13 +399,11 @@ def rules(compilation: Compilation) -> tuple[Rule, ...]:
         Rule("integer-product", products, _match_integers, _integers),
         Rule("dequantised-product", products, match_dequantised, partial(_dequantised, product=_exact_product)),
     )
-    choice = compilation.options.activations
-    if not compilation.target.byte_products or choice == "float":
-        return (*exact, *scaled)
 
     def allowed(node: Node, facts: GraphFacts) -> Match | None:
-        rounds = choice == "int8" or node.attributes.rounds_activations
-        match = _match_blocks(node, facts) if rounds else None
+        if not rounds_activations(compilation, node.attributes.rounds_activations):
+            return None
+        match = _match_blocks(node, facts)
         return None if match is None or _takes_groups(node, compilation.target) else match
 
     return (*exact, Rule("rounded-activations", packed, allowed, _blocks), *scaled)

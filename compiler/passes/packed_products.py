@@ -4,7 +4,7 @@ The weight of a MatMul that is ``(codes - zero) * scale``, with a scale for each
 when weights are made, in the order in which kernels read it (:mod:`..ops.internal.packed_weights`).  The order depends
 on no size of the activation: a plan for a token and one for a prompt share the weight.  Not packed are the weights of
 products of two dequantised tensors, which are products of bytes instead (:mod:`.byte_products`), and bytes with one
-scale a column where a GPU computes a product of many rows faster in parts (:mod:`.split`).
+scale a column where a GPU computes a product of many rows with floats faster in parts (:mod:`.split`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ...runtime.plan.dtypes import INT32, UINT8
 from ...runtime.plan.record import record
+from ..compilation import Compilation
 from ..ir.graph import Node, Shape, Value
 from ..kernels.products.packed_partners import row_total
 from ..ops.internal.packed_weights import CODES, has_few_rows, unit_of
@@ -25,7 +26,7 @@ from ..rewriting.rules import GraphFacts, Match, Rule
 from ..symbolic import polynomial as ix
 from ..target import Target
 from ..tuning import gemm_tiles, packed_tiles
-from .byte_products import match_dequantised
+from . import byte_products
 from .patterns import produced_by, static_numbers, view
 
 #: Widths of the codes that are packed
@@ -55,16 +56,20 @@ class _Weight:
     rounds_activations: bool
 
 
-def _match(node: Node, facts: GraphFacts, target: Target) -> Match | None:
+def _match(node: Node, facts: GraphFacts, compilation: Compilation) -> Match | None:
     """Match a product with a matrix of constants that is dequantised."""
     left, right = node.operand(0), node.operand(1)
     if right.rank != 2 or facts.is_constant(left) or not facts.is_constant(right):
         return None
-    if match_dequantised(node, facts) is not None:
+    if byte_products.match_dequantised(node, facts) is not None:
         return None  # becomes a product of bytes
     weight = _weight(right)
-    if weight is None or (weight.bits == 8 and weight.scale.block == right.shape[0] and _is_split(node, target)):
+    if weight is None:
         return None
+    has_columns = weight.bits == 8 and weight.scale.block == right.shape[0]
+    if has_columns and not byte_products.rounds_activations(compilation, weight.rounds_activations):
+        if _is_split(node, compilation.target):
+            return None
     return Match((node,), {"value": left, "weight": weight})
 
 
@@ -261,10 +266,10 @@ def _unpack(builder: GraphBuilder, match: Match) -> Value:
     return result
 
 
-def rules(target: Target) -> tuple[Rule, ...]:
+def rules(compilation: Compilation) -> tuple[Rule, ...]:
     """Return the rules that pack weights."""
     return (
-        Rule("packed-weight", frozenset({"loom.MatMul"}), partial(_match, target=target), _pack),
+        Rule("packed-weight", frozenset({"loom.MatMul"}), partial(_match, compilation=compilation), _pack),
         Rule("packed-once", frozenset({"loom.PackCodes"}), _match_shared, _unpack),
     )
 

@@ -105,7 +105,7 @@ def _attention(graph: Graph, compilation: Compilation) -> int:
 
 def _packed_products(graph: Graph, compilation: Compilation) -> int:
     """Pack the quantised weights of products; return the number of rewrites."""
-    return apply_rules(graph, packed_products.rules(compilation.target), compilation)
+    return apply_rules(graph, packed_products.rules(compilation), compilation)
 
 
 def _packed_siblings(graph: Graph, compilation: Compilation) -> int:

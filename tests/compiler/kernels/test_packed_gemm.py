@@ -260,15 +260,6 @@ def test_bytes_with_a_scale_for_each_column(each_device, kind, columns, transpos
     assert len(weights) == 1
 
 
-def test_bytes_with_a_scale_for_each_column_in_parts(device):
-    """A GPU computes a product in parts, of bytes as they are, where that is predicted to be faster."""
-    case = dequantised("int8", (256, 2048), 512, block=0, transposed=False, zero=False)
-    plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind="discrete"))
-    assert any("Reduce" in call.label for call in plan.calls) and not any(each.calls for each in plan.weights)
-    (found,) = run_plan(device, plan, case.model, {"x": case.x})
-    assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
-
-
 @pytest.mark.parametrize(("rows", "kind"), [(3, "cpu"), (21, "cpu"), (3, "discrete"), (21, "discrete")])
 def test_a_zero_point_between_two_codes(device, rows, kind):
     rng = np.random.default_rng(rows)

@@ -21,7 +21,7 @@ from shaderloom.runtime.plan.device_profile import DeviceProfile
 from ...support.running import compile_for, run_plan
 from ...support.sessions import leave_groups_out
 from ..codegen.test_text_size import H200
-from .test_packed_gemm import check, nbits
+from .test_packed_gemm import check, dequantised, nbits
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,20 @@ def test_tiles_of_many_rows(device, monkeypatch, shape, n, block, bits, zeros):
         assert "load_words0" in kernel.wgsl
         (found,) = run_plan(device, plan, case.model, {"x": case.x})
         assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max(), tile
+
+
+def test_bytes_with_a_scale_for_each_column_in_parts(device):
+    """A GPU computes a product in parts, of bytes as they are, where that is predicted to be faster; but not of
+    activations that are rounded, as words have no parts."""
+    case = dequantised("int8", (256, 2048), 512, block=0, transposed=False, zero=False)
+    plan = compile_for(case.model, {"x": case.x}, replace(device.profile, kind="discrete"))
+    assert any("Reduce" in call.label for call in plan.calls) and not any(each.calls for each in plan.weights)
+    (found,) = run_plan(device, plan, case.model, {"x": case.x})
+    assert np.abs(found - case.expected).max() <= 1e-5 * np.abs(case.expected).max()
+    for activations, rounds in (("auto", False), ("int8", True)):
+        plan = compile_for(case.model, {"x": case.x}, H200, activations=activations)
+        assert any("ByteMatMul" in call.label for call in plan.calls) == rounds
+        assert any(each.calls for each in plan.weights) == rounds
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
