@@ -98,7 +98,7 @@ def _weight(right: Value) -> _Weight | None:
         return None
     codes, scale, zero = parts
     bits = _bits(codes)
-    if bits not in WIDTHS:
+    if not bits:
         return None
     scales = _blocks(scale, value.shape, axis)
     zeros = None if zero is None else _blocks(zero, value.shape, axis)
@@ -131,11 +131,12 @@ def _parts(value: Value) -> tuple[Value, Value, Value | None] | None:
 
 
 def _bits(codes: Value) -> int:
-    """Return the width of the codes; 0 for values that are none."""
+    """Return the width in which the codes are packed, the least that holds them; 0 for values that are no codes."""
     if codes.dtype.name not in CODES:
         return 0
     unpacked = produced_by(codes, "loom.UnpackBits")
-    return codes.dtype.width if unpacked is None else int(unpacked.attributes.bits)
+    bits = codes.dtype.width if unpacked is None else int(unpacked.attributes.bits)
+    return next((width for width in WIDTHS if width >= bits), 0)
 
 
 def _blocks(parameter: Value, shape: Shape, axis: int) -> _Blocks | None:

@@ -34,8 +34,8 @@ class Case:
 
 
 def unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((packed[..., None] >> shifts) & ((1 << bits) - 1)).reshape(len(packed), -1)[:, :count].astype(np.float64)
+    stream = np.unpackbits(packed.reshape(len(packed), -1), axis=1, bitorder="little")[:, : count * bits]
+    return stream.reshape(len(packed), count, bits) @ (2.0 ** np.arange(bits))
 
 
 def nbits(
@@ -107,6 +107,10 @@ def check(device, case: Case, kind: str, *, packed: bool = True) -> None:
         (160, 9, 32, 2, None),
         (96, 9, 32, 8, "uint8"),
         (640, 16, 128, 8, None),
+        (96, 9, 32, 3, "uint8"),
+        (160, 12, 16, 5, None),
+        (128, 7, 32, 6, "uint8"),
+        (96, 8, 32, 7, "float"),
     ],
 )
 @pytest.mark.parametrize("rows", [1, pytest.param(3, marks=pytest.mark.slow)])

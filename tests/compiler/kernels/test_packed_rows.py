@@ -72,6 +72,7 @@ def test_groups_where_they_are_predicted_to_be_faster():
         pytest.param((130, 96), 68, 16, 2, "uint8", marks=pytest.mark.slow),
         ((20, 72), 36, 64, 8, "uint8"),
         pytest.param((16, 640), 20, 128, 8, None, marks=pytest.mark.slow),
+        pytest.param((20, 96), 36, 32, 3, "uint8", marks=pytest.mark.slow),
     ],
 )
 def test_tiles_of_many_rows(device, monkeypatch, shape, n, block, bits, zeros):
