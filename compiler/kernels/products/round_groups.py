@@ -1,6 +1,6 @@
-"""Activations rounded to bytes with a scale for each group of terms (``loom.RoundGroups``): a thread has a group.
+"""Activations rounded to bytes with a scale for each group of terms (``loom.RoundGroups``), which threads share.
 
-Its numbers stay in registers from the search for the largest magnitude to the bytes.
+Their numbers stay in registers from the search for the largest magnitude to the bytes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from ..family import KernelFamily, register_family
 from ..geometry import lanes_of, linear_grid, unflatten
 from ..groups import Region
 
+#: Terms of a thread: four words of bytes
+_TERMS = 16
 #: Operations for a number: its magnitude, the comparison, the quotient, and the rounding
 _OPERATIONS = 4
 
 
 @record
 class RoundGroupsConfig:
-    """A thread rounds a ``group`` of terms; ``workgroup`` threads a group of threads."""
+    """Neighbouring threads, of ``workgroup`` in a workgroup, round a ``group`` of terms, a multiple of 32 up to 128."""
 
     group: int
     workgroup: int = 64
@@ -53,34 +55,35 @@ class RoundGroups(KernelFamily):
         node, config = context.anchor, RoundGroupsConfig(context.anchor.attributes.group)
         value, vectors = node.operand(0), config.group // LANES
         scales = group_scales(value.shape, config.group)
-        threads = ix.product(list(scales))
-        thread = ix.coordinate("thread", threads)
-        *row, number = unflatten(thread, scales)
+        groups = ix.product(list(scales))
+        group = ix.coordinate("number", groups)
+        *row, number = unflatten(group, scales)
         term = ix.add(ix.multiply(number, config.group), lanes_of(ix.coordinate("vector", vectors)))
-        words = ix.multiply(threads, config.group // WORD_BYTES)
+        words = ix.multiply(groups, config.group // WORD_BYTES)
         word = lanes_of(ix.coordinate("quad", ix.floordiv(words, LANES)))
         vector, scale = ex.register("value", "f32"), ex.register("scale", "f32")
         magnitude = ex.binary("max", ex.register("largest", "f32"), ex.unary("abs", vector))
         stored = context.results.stores((word,), ex.register("value", "u32"))
-        stored_scale = context.results.stores((ix.add(words, thread),), ex.bitcast(scale, "u32"))
+        stored_scale = context.results.stores((ix.add(words, group),), ex.bitcast(scale, "u32"))
         values, one_scale = ("value", "vec4<f32>"), ("scale", "f32")
         hooks = [
-            Hook("terms", ("thread", "vector"), LANES, (), context.operands.read(value, (*row, term))),
+            Hook("terms", ("number", "vector"), LANES, (), context.operands.read(value, (*row, term))),
             Hook("larger", (), LANES, (("largest", "vec4<f32>"), values), magnitude),
             Hook("codes", (), LANES, (values, one_scale), quantized_integer(vector, scale, None, INT8)),
             Hook("store_words", ("quad",), LANES, (("value", "vec4<u32>"),), None, stored),
-            Hook("store_scale", ("thread",), 1, (one_scale,), None, stored_scale),
+            Hook("store_scale", ("number",), 1, (one_scale,), None, stored_scale),
         ]
         return context.built(
             Draft(
                 "round_groups",
                 config,
                 hooks,
-                dims={"threads": threads},
+                dims={"groups": groups},
                 threads=config.workgroup,
-                grid=linear_grid(threads, config.workgroup, context.target),
+                grid=linear_grid(ix.multiply(groups, config.group // _TERMS), config.workgroup, context.target),
                 rounds=0,
-                flops=ix.multiply(_OPERATIONS * config.group, threads),
+                workgroup_bytes=4 * config.workgroup,
+                flops=ix.multiply(_OPERATIONS * config.group, groups),
                 parameters={"stride": node.attributes.stride, "steps": LARGEST_BYTE},
             )
         )
