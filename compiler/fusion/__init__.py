@@ -37,12 +37,14 @@ def fuse(
     max_operands: int = 8,
     operators: Registry = registry,
     converts_halves: bool = True,
+    longest_own_row: int = 8192,
 ) -> Fusion:
     """Group the nodes of an expanded graph.
 
     With ``enabled`` off every node is its own kernel.  Without ``converts_halves`` no kernel dequantises float16.
+    A thread reduces several rows for a word that it stores if they have at most ``longest_own_row`` elements.
     """
-    partition = Partition(graph, enabled, max_operands, operators, converts_halves)
+    partition = Partition(graph, enabled, max_operands, operators, converts_halves, longest_own_row)
     grow_regions(partition)
     place_maps(partition)
     respect_operand_limit(partition)

@@ -22,9 +22,7 @@ from ..symbolic.polynomial import Dim
 from .partition import Partition, is_literal
 from .rule import FusionRule, first_remark
 
-#: Elements of a row beyond which a thread does not reduce the rows of all the elements in its word
-LONG_ROW = 8192
-#: The same where a row's own elements are stored, so that all threads of a row would reduce it
+#: Elements of a row up to which a thread that stores a word of its elements reduces it, as others of the row do, too
 SHARED_ROW = 8
 
 
@@ -256,7 +254,7 @@ def _widens_for_maps(partition: Partition, region: Region, value: Value) -> bool
 def _owns_words(partition: Partition, region: Region, value: Value) -> bool:
     coordinates = region.coordinates[value]
     if region.reductions:
-        return all(map(_is_axis, coordinates)) and not _crosses_long_rows(region, value)
+        return all(map(_is_axis, coordinates)) and not _crosses_long_rows(partition, region, value)
     if value.dtype.packing == region.anchor.outputs[0].dtype.packing and all(map(_is_axis, coordinates)):
         return True
     return _stores_vectors(partition, region, value, coordinates)
@@ -275,10 +273,10 @@ def _stores_vectors(partition: Partition, region: Region, value: Value, coordina
     return _keeps_vectors(coordinates[innermost], vectors, value.shape[innermost])
 
 
-def _crosses_long_rows(region: Region, value: Value) -> bool:
+def _crosses_long_rows(partition: Partition, region: Region, value: Value) -> bool:
     """Return whether a thread that owns a word of ``value`` would have to reduce several long rows by itself."""
     columns = ix.product([region.domain[axis] for axis in region.anchor.attributes.axes])
-    longest = SHARED_ROW if value.elements == ix.product(region.domain) else LONG_ROW
+    longest = SHARED_ROW if value.elements == ix.product(region.domain) else partition.longest_own_row
     return ix.bounds(columns)[1] > longest and (value.rank == 0 or ix.divide(value.shape[-1], LANES) is None)
 
 

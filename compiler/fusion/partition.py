@@ -21,12 +21,19 @@ class Partition:
     """
 
     def __init__(
-        self, graph: Graph, enabled: bool, max_operands: int, operators: Registry, converts_halves: bool
+        self,
+        graph: Graph,
+        enabled: bool,
+        max_operands: int,
+        operators: Registry,
+        converts_halves: bool,
+        longest_own_row: int,
     ) -> None:
         self.graph = graph
         self.enabled = enabled
         self.max_operands = max_operands
         self.operators = operators
+        self.longest_own_row = longest_own_row
         self.rank = {node: position for position, node in enumerate(graph.nodes)}
         self.outputs = set(graph.outputs)
         self.constant = constant_values(graph)

@@ -142,7 +142,11 @@ def _fuse(*, enabled: bool) -> PassFunction:
         target = compilation.target
         buffers = target.limit("max-storage-buffers-per-shader-stage")
         lowering.fusion = fuse(
-            lowering.graph, enabled=enabled, max_operands=buffers, converts_halves=target.converts_halves
+            lowering.graph,
+            enabled=enabled,
+            max_operands=buffers,
+            converts_halves=target.converts_halves,
+            longest_own_row=target.longest_own_row,
         )
         return len(lowering.fusion.groups)
 

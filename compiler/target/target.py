@@ -151,6 +151,11 @@ class Target:
         return isinstance(self.costs, WorkgroupCosts)
 
     @property
+    def longest_own_row(self) -> int:
+        """Elements of a row up to which a thread reduces the rows of all the elements in a word that it stores."""
+        return 64 if self.uses_workgroup_memory else 8192
+
+    @property
     def max_attention_queries(self) -> int | None:
         """Queries of a head up to which one kernel computes softmax and product together; None: no limit."""
         return None if self.uses_workgroup_memory else 1

@@ -392,6 +392,17 @@ def test_rows_that_no_words_divide_are_reduced_once(each_device, columns: int) -
     assert_rounded_once(found.astype(np.float64), exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
+@pytest.mark.parametrize(("columns", "kind", "kernels"), [(64, "discrete", 1), (65, "discrete", 2), (65, "cpu", 1)])
+def test_threads_that_share_rows_reduce_long_ones(device, columns: int, kind: str, kernels: int) -> None:
+    """Where a workgroup shares a row, no thread reduces two long ones for the halves of a word."""
+    x = np.random.default_rng(columns).standard_normal((6, columns)).astype(np.float16)
+    model = half_model([helper.make_node("ReduceMean", ["x"], ["y"], axes=[1])], {"x": x.shape}, opset=12)
+    plan = compile_for(model, {"x": x}, replace(device.profile, kind=kind))
+    assert len(plan.calls) == kernels
+    (found,) = run_plan(device, plan, model, {"x": x})
+    assert_rounded_once(found, x.astype(np.float64).mean(1, keepdims=True))
+
+
 def test_constants_computed_from_halves_are_floats(each_device) -> None:
     """Values of an attention that are known are put into its cache when the model is compiled."""
     attention = helper.make_node(
