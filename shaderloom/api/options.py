@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -211,8 +211,13 @@ class SessionOptions(_Options):
         """Return the sizes that :meth:`add_free_dimension_override_by_denotation` has set, by denotation."""
         return dict(self._denotations)
 
-    def compiler_options(self) -> dict[str, Any]:
-        """Return the options of the compiler that follow from those of the session."""
+    def compiler_options(self, further: Mapping[str, Any], batch: str, providers: Sequence[str]) -> dict[str, Any]:
+        """Return the options of the compiler for a session with these providers: its own, and ``further`` ones.
+
+        ``batch`` is "declared", or a choice that the model checks.
+
+        Raises :class:`InputError` for a batch that is opened beside the cpu provider.
+        """
         options: dict[str, Any] = {}
         if int(self.graph_optimization_level) == GraphOptimizationLevel.ORT_DISABLE_ALL:
             options["disabled_passes"] = list(_OPTIMISING)
@@ -226,6 +231,13 @@ class SessionOptions(_Options):
             options["activations"] = self.activations
         if self.check_indices:
             options["check_indices"] = True
+        options.update(further)
+        if batch != "declared":
+            options["batch"] = batch
+            if "cpu" in providers:
+                raise InputError("a batch of 1 is opened for a device alone", hint="leave 'cpu' out of providers")
+        if providers[0] == "cpu":  # which checks indices itself
+            options.pop("check_indices", None)
         return options
 
     def onnxruntime_options(self) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class InferenceSession(OrtSession):
         severity = settings.log_severity_level
         wanted = parse_providers(providers, provider_options, severity=severity)
         file = locate(path_or_bytes)
-        compiler = _compiler_options(settings, options, batch, [name for name, _ in wanted])
+        compiler = settings.compiler_options(options or {}, batch, [name for name, _ in wanted])
         self._logits = compiler.get("logits", "all")
 
         def make_wgpu(chosen: Mapping[str, Any]) -> None:
@@ -480,20 +480,6 @@ def _begin(source: Model, opening: OpeningDevice, make: Callable[[Device], WgpuE
         opening.wait_for_profile, lambda: opening.is_there, lambda kernel: engine().resources.add_kernel(kernel)
     )
     return engine()
-
-
-def _compiler_options(
-    settings: SessionOptions, options: Mapping[str, Any] | None, batch: str, providers: Sequence[str]
-) -> dict[str, Any]:
-    """Return the options of the compiler for a session with these providers."""
-    compiler = {**settings.compiler_options(), **(options or {})}
-    if batch != "declared":
-        compiler["batch"] = batch  # which the model checks
-        if "cpu" in providers:
-            raise InputError("a batch of 1 is opened for a device alone", hint="leave 'cpu' out of providers")
-    if providers[0] == "cpu":  # which checks indices itself
-        compiler.pop("check_indices", None)
-    return compiler
 
 
 def _tuning(seconds: float) -> Tune | None:
