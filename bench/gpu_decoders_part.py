@@ -7,6 +7,7 @@ import math
 import shutil
 from typing import Any
 
+from .chosen import chosen
 from .gpu_turns import open_workers, take_turns
 from .gpu_worker import BUILD
 
@@ -19,11 +20,10 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     """Return what was measured, and the decoders whose logits are wrong or missing."""
     from bench.decoders import DECODERS, write_decoder
 
-    chosen = [DECODERS[name] for name in arguments.models.split(",") if name in DECODERS] or list(DECODERS.values())
     names = [f"decoder_{name}" for name in arguments.workers.split(",")]
     results = []
     with open_workers(names, environment, {}) as workers:
-        for decoder in chosen:
+        for decoder in chosen(arguments.models, DECODERS):
             folder = BUILD / "decoders" / decoder.name
             job = {"model": str(write_decoder(decoder, folder)), "decoder": decoder.name}
             result = take_turns(decoder.name, job, workers, seconds=arguments.seconds, most=200, rounds=ROUNDS)

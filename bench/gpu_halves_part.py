@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .chosen import chosen
 from .gpu_models_part import measure_models
 
 #: Largest difference from onnxruntime's CPU provider on the same file, over the largest output: that computes most
@@ -18,7 +19,7 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     """Return what was measured, and the models whose outputs are wrong or missing."""
     from bench.gpu_models import HALF_MODELS
 
-    chosen = [HALF_MODELS[name] for name in arguments.models.split(",") if name in HALF_MODELS]
     names = [WORKERS[name] for name in arguments.workers.split(",") if name in WORKERS]
-    measured = measure_models(chosen or HALF_MODELS.values(), TOLERANCE, arguments, environment, names)
+    models = chosen(arguments.models, HALF_MODELS)
+    measured = measure_models(models, TOLERANCE, arguments, environment, names)
     return measured, [item["model"] for item in measured["models"] if not item["correct"]]

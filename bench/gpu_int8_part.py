@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .chosen import chosen
 from .gpu_models_part import measure_models
 
 #: Largest difference from onnxruntime's CPU provider, over the largest output: numbers half way between two steps of a
@@ -16,12 +17,12 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     """Return what was measured, and the models whose outputs are wrong or missing."""
     from bench.gpu_models import INT8_MODELS
 
-    chosen = [INT8_MODELS[name] for name in arguments.models.split(",") if name in INT8_MODELS]
-    sources = {(model.skeleton, model.batch) for model in chosen}
+    models = chosen(arguments.models, INT8_MODELS)
+    sources = {(model.skeleton, model.batch) for model in models}
     beside = [
         model
         for model in INT8_MODELS.values()
-        if model in chosen or (not model.quantised and (model.skeleton, model.batch) in sources)
+        if model in models or (not model.quantised and (model.skeleton, model.batch) in sources)
     ]
-    measured = measure_models(beside or INT8_MODELS.values(), TOLERANCE, arguments, environment)
+    measured = measure_models(beside, TOLERANCE, arguments, environment)
     return measured, [item["model"] for item in measured["models"] if not item["correct"]]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .chosen import chosen
 from .gpu_turns import open_workers, take_turns
 from .gpu_worker import BUILD
 
@@ -32,13 +33,12 @@ def measure_many(
     """Return what workers measured, and what is wrong; ``options`` are those of the worker of Shaderloom."""
     import numpy as np
 
-    chosen = [name for name in arguments.models.split(",") if name in MODELS] or MODELS
     inputs = BUILD / "inputs.npz"
     BUILD.mkdir(parents=True, exist_ok=True)
     np.savez(inputs, input=np.random.default_rng(0).standard_normal((PICTURES, 3, 224, 224), dtype=np.float32))
     results, wrong = [], []
     with open_workers(names, environment, {"many_shaderloom": options}) as workers:
-        for name in chosen:
+        for name in chosen(arguments.models, {name: name for name in MODELS}):
             job = {"model": str(open_model(name)), "torch": name, "inputs": str(inputs), "batch": BATCH}
             result = take_turns(name, job, workers, seconds=arguments.seconds, most=100, rounds=ROUNDS)
             result["rates"] = _rates(result)

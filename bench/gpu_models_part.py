@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from .chosen import chosen
 from .gpu_turns import open_workers, take_turns
 from .gpu_worker import BUILD
 
@@ -75,7 +76,7 @@ def _chosen(arguments: argparse.Namespace) -> list[GpuModel]:
     """Return the models that the command line names, or all."""
     from bench.gpu_models import GPU_MODELS
 
-    return [GPU_MODELS[name] for name in arguments.models.split(",") if name] or list(GPU_MODELS.values())
+    return chosen(arguments.models, GPU_MODELS)
 
 
 def _measure_starts(arguments: argparse.Namespace, environment: dict[str, str]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import math
 import shutil
 from typing import Any
 
+from .chosen import chosen
 from .gpu_turns import open_workers, take_turns
 from .gpu_worker import BUILD
 
@@ -21,11 +22,10 @@ def measure(arguments: argparse.Namespace, environment: dict[str, str]) -> tuple
     """Return what was measured, and the decoders that gave no tokens, or other logits than onnxruntime."""
     from bench.decoders import DECODERS, write_folder
 
-    chosen = [DECODERS[name] for name in arguments.models.split(",") if name in DECODERS] or list(DECODERS.values())
     names = [WORKERS[name] for name in arguments.workers.split(",") if name in WORKERS]
     results = []
     with open_workers(names, environment, {}) as workers:
-        for decoder in chosen:
+        for decoder in chosen(arguments.models, DECODERS):
             folder = BUILD / "decoders" / decoder.name
             job = {"model": str(write_folder(decoder, folder)), "decoder": decoder.name}
             result = take_turns(decoder.name, job, workers, seconds=arguments.seconds, most=50, rounds=ROUNDS)

@@ -29,6 +29,7 @@ import numpy as np
 from shaderloom.bundles.compile import compile_bundle
 from tests.web.chromium import Chromium, Page, PageError, find_chromium
 
+from .chosen import chosen
 from .models import MODELS
 from .runtimes import BUILD
 
@@ -260,7 +261,9 @@ def main() -> None:
     os.chdir(ROOT)
     if not arguments.page:
         results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-        for name, measured in run(arguments.models.split(","), arguments.runtimes.split(","), arguments.rounds).items():
+        models = chosen(arguments.models, {name: name for name in MODELS})
+        runtimes = chosen(arguments.runtimes, {name: name for name in _SCRIPTS})
+        for name, measured in run(models, runtimes, arguments.rounds).items():
             results[name] = {**results.get(name, {}), **measured}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     before, _, rest = GUIDE.read_text().partition(BEGIN)

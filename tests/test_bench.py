@@ -15,6 +15,7 @@ import onnx.parser
 import pytest
 
 from bench import gpu_page, page_features, pages, report, session_report, starts
+from bench.chosen import chosen
 from bench.compile_speed import CompileTime, exceeds_linearithmic, steep_passes
 from bench.gpu_int8_part import TOLERANCE
 from bench.gpu_models import INT8_MODELS, fill, fill_float32
@@ -418,3 +419,10 @@ def test_a_section_of_sessions_replaces_its_own_alone(tmp_path, monkeypatch):
         assert json.loads(store.read_text())["leaks"]["results"][0]["repeats"] == repeats
     page.unlink()
     assert len(save(3000)) == 1
+
+
+def test_names_of_a_command_line_are_those_that_there_are():
+    among = {"a": 1, "b b": 2, "c": 3}
+    assert chosen("", among) == [1, 2, 3] and chosen("c,b b", among) == [2, 3]
+    with pytest.raises(SystemExit, match="there is no d; there are a, b b, c"):
+        chosen("a,d", among)
