@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import Field, fields
@@ -59,8 +60,14 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     signature = Signature(list(parameters()))
     wrapper.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    wrapper.__doc__ = _unwrapped(function.__doc__ or "")
     wrapper.__signature__ = signature  # type: ignore[attr-defined]  # typer reads it
     return wrapper
+
+
+def _unwrapped(text: str) -> str:
+    """Return a docstring with one line for each paragraph, which the help wraps to the width of the terminal."""
+    return re.sub(r"(?<!\n)\n *(?=\S)", " ", inspect.cleandoc(text))
 
 
 def _is_group(kind: Any) -> bool:

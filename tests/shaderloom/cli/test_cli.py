@@ -243,6 +243,12 @@ def test_help_teaches_with_examples(shaderloom):
         assert f"shaderloom {command}" in shaderloom(command, "--help").output.replace("\n", " ")
 
 
+def test_help_is_wrapped_to_the_terminal_alone():
+    """Lines of a docstring are no lines of the help, but paragraphs and the indentation of examples stay."""
+    text = typer.main.get_command(app).commands["map"].help
+    assert "or a picture. The folder has" in text.replace("\n", "|") and "\n\n  shaderloom map" in text
+
+
 #: Names that mean something else in one command, which explains them itself
 OF_THEIR_OWN = {
     ("--output", "run"): "a file of outputs",
