@@ -124,6 +124,11 @@ class ZipFiles:
         try:
             self._entries: dict[str, ZipEntry] = read_directory(memoryview(self._data))
         except ValueError as error:
+            if not is_zip(path):  # a model, perhaps, rather than a damaged bundle
+                raise BundleError(
+                    f"the file '{path}' is no bundle, which is a folder or a zip",
+                    hint="shaderloom compile makes one of a model",
+                ) from None
             raise BundleError(f"'{path.name}' is not a zip of stored, canonical entries: {error}") from None
         self.sizes = {name: entry.size for name, entry in self._entries.items()}
 

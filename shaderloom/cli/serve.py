@@ -44,11 +44,11 @@ def command(
 
     [bold]--api openai[/bold] speaks what clients of OpenAI's expect: /v1/models, /v1/chat/completions and
     /v1/completions, streamed or whole. Requests are answered together, and join and leave between tokens.
+
     [bold]--api kserve[/bold] speaks version 2 of the KServe protocol: tensors in, tensors out, in JSON or bytes.
     Requests of equal shapes run together where the model's rows do not depend on each other.
-    Both have /health, and /metrics in the form of Prometheus.
 
-    Ctrl-C ends it; a second one does not wait for answers.
+    Both have /metrics in the form of Prometheus. Ctrl-C ends it; a second one does not wait for answers.
 
     [bold]Examples[/bold]
 
@@ -74,7 +74,7 @@ def command(
 
 
 def _serve_page(bundles: Sequence[Path], port: int, open_browser: bool) -> None:
-    from ..runtime.bundle.files import open_files
+    from ..runtime.bundle.files import is_bundle, open_files
     from ..runtime.bundle.reader import Bundle
     from ..serve.files import bundle_list, bundle_resources, page_resources, runner_resources
     from ..serve.site import Resource, Site
@@ -82,6 +82,12 @@ def _serve_page(bundles: Sequence[Path], port: int, open_browser: bool) -> None:
     resources: dict[str, Resource] = {**page_resources(), **runner_resources()}
     listed = []
     with ExitStack() as stack:
+        for path in bundles:
+            if path.is_file() and not is_bundle(path):
+                raise InputError(
+                    f"'{path}' is no bundle",
+                    hint="--api kserve serves a model; shaderloom compile makes a bundle of it",
+                )
         for bundle, folder in zip(bundles, _folders(path.absolute().name for path in bundles)):
             with Bundle(bundle) as opened:  # a visibly damaged bundle is reported here rather than on the page
                 listed.append((bundle.absolute().name, f"bundles/{folder}/", opened.manifest))

@@ -175,6 +175,8 @@ def test_a_reader_that_stops_is_no_error(tmp_path):
         (["run", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
         (["check", "none.onnx"], "error: model: there is no file 'none.onnx' [check the path]"),
         (["verify", "none"], "error: bundle: there is no bundle 'none' [check the path]"),
+        (["verify", "MODEL"], "is no bundle, which is a folder or a zip [shaderloom compile makes one of a model]"),
+        (["serve", "MODEL"], "is no bundle [--api kserve serves a model; shaderloom compile makes a bundle of it]"),
         (["run", "FOLDER"], "is no bundle: 'manifest.json' is missing [check the path]"),
         (["check", "FOLDER"], "as shader bundles are, and not a file of a model [name the ONNX file; "),
         (["repro", "FOLDER", "--kernel", 0, "-o", "FOLDER/k.py"], "and not a file of a model [name the ONNX file; "),
