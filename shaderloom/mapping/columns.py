@@ -111,7 +111,9 @@ def parse_columns(texts: Mapping[str, str], names: list[str], inputs: Mapping[st
             column = names[0]
         if column not in names:
             raise InputError(
-                f"there is no column '{column}' for the input", tensor=name, hint=f"--columns {name}=COLUMN"
+                f"there is no column '{column}' for the input",
+                tensor=name,
+                hint=f"--columns {name}=COLUMN, of {', '.join(names)}",
             )
         columns[name] = column
     return columns

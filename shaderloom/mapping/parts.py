@@ -80,8 +80,9 @@ class ResultFolder:
             if manifest.read_bytes() == content:
                 return
             if any(self.path.glob("part-*")):
+                differing = _differing(manifest, job)
                 raise InputError(
-                    f"'{self.path}' has the result of another model, other inputs or options",
+                    f"'{self.path}' has the result of another model, other inputs or options{differing}",
                     hint="name another folder, or delete this one",
                 )
             # of a job that has failed before its first part
@@ -97,6 +98,19 @@ class ResultFolder:
         """Write a part, all or nothing."""
         with self._writing():
             write_whole(self.file(part), write)
+
+
+def _differing(manifest: Path, job: dict[str, Any]) -> str:
+    """Return what of a job is not as in the manifest of another one, or nothing where that cannot be read."""
+    try:
+        other = json.loads(manifest.read_bytes())
+    except ValueError:
+        return ""
+    own = json.loads(json.dumps(job))
+    if not isinstance(other, dict):
+        return ""
+    names = sorted(name.replace("_", " ") for name in own if own[name] != other.get(name))
+    return f": not the same are {', '.join(names)}" if names else ""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:

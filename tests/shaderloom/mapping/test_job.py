@@ -190,9 +190,9 @@ def test_a_result_is_of_one_job(model, tmp_path):
     run_command(*command)
     again = json.loads(run_command(*command, "--json").stdout)
     assert (again["rows"], again["computed"]) == (10, 0)
-    assert "another model" in run_command(*command, "--part-rows", 3, status=1).output
+    assert "options: not the same are part rows [" in run_command(*command, "--part-rows", 3, status=1).output
     np.save(tmp_path / "a.npy", rows_of(11))
-    assert "another model" in run_command(*command, status=1).output
+    assert "options: not the same are inputs [" in run_command(*command, status=1).output
     np.save(tmp_path / "a.npy", np.full((4, 3), "none"))
     command = (*command[:3], "-o", tmp_path / "failed", *command[5:])
     run_command(*command, status=1)
@@ -219,7 +219,7 @@ def test_a_result_is_of_one_job(model, tmp_path):
         (("a.npy", "--devices", "0,"), "each an index or a part of a name"),
         (("pictures", "--image", "12"), "WIDTHxHEIGHT"),
         (("a.npy", "--on-error", "record"), "recorded in Parquet"),
-        (("t.parquet",), "no column 'x'"),
+        (("t.parquet",), "no column 'x' for the input [--columns x=COLUMN, of u, v]"),
         (("t.parquet", "--columns", "x=u,row"), "of its own"),
         (("a.npy", "--columns", "id"), "no column 'id'"),
         (("a.npy", "--image", "4x4"), "not for arrays"),
