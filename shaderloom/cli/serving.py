@@ -35,7 +35,7 @@ class ServingOptions(OptionGroup):
         "127.0.0.1"
     )
     name: Annotated[
-        str | None, typer.Option("--name", help="What clients call the model. Default: the name of the folder.")
+        str | None, typer.Option("--name", help="What clients call the model. Default: the name of its folder or file.")
     ] = None
     key: Annotated[
         str | None,
