@@ -44,7 +44,8 @@ class Site:
             self._server = ThreadingHTTPServer((HOST, port), handler)
         except (OSError, OverflowError) as error:
             raise InputError(
-                f"cannot listen on port {port}: {error}", hint="choose another with --port; 0 takes any that is free"
+                f"cannot listen on port {port}: {getattr(error, 'strerror', None) or error}",
+                hint="choose another with --port; 0 takes any that is free",
             ) from None
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         self._thread.start()

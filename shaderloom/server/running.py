@@ -97,6 +97,6 @@ def _listen(host: str, port: int) -> socket.socket:
         return listener
     except (OSError, OverflowError, UnicodeError) as error:
         raise InputError(
-            f"cannot listen on {host}, port {port}: {error}",
+            f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}",
             hint="choose another with --port, where 0 takes any that is free, or another --host",
         ) from None

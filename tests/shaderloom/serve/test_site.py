@@ -122,7 +122,7 @@ def test_a_file_that_changed_its_size_is_an_error(folder, tmp_path):
 
 
 def test_a_port_in_use_is_told(site):
-    with pytest.raises(shaderloom.InputError, match=r"cannot listen on port .*--port"):
+    with pytest.raises(shaderloom.InputError, match=r"cannot listen on port \d+: [A-Z].*--port"):
         Site({}, urlsplit(site.url).port)
 
 
