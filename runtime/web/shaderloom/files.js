@@ -141,8 +141,11 @@ function folderAt(url) {
       const response = await fetch(new URL(name, base), { signal, headers })
         .catch(unlessAborted(signal, `'${name}' cannot be fetched`));
       const { status, ok, body } = response;
-      const advice = name === "manifest.json" ? `; ${base} must be the folder of a bundle (give a zip as a Blob)` : "";
-      ensure("bundle", ok, `'${name}' cannot be fetched: status ${status}${advice}`);
+      const advice = /** @type {Record<string, string>} */ ({
+        "manifest.json": `; ${base} must be the folder of a bundle (give a zip as a Blob)`,
+        "manifest.signature": "; only a bundle of 'shaderloom compile --sign' has it",
+      });
+      ensure("bundle", ok, `'${name}' cannot be fetched: status ${status}${advice[name] ?? ""}`);
       return { body: body ?? new Blob([]).stream(), begin: status === 206 ? begin : 0 };
     },
   };
