@@ -164,7 +164,7 @@ class BatchSizes:
 class AnySize(BatchSizes):
     """Every number of rows up to ``most``, as one plan serves all of them: none is padded.
 
-    ``on_host``: single rows need no plan, so they are measured before batches.
+    ``on_host``: single rows need no plan, so they are measured before batches, and run alone where that is faster.
     """
 
     def __init__(self, most: int, *, on_host: bool = False) -> None:
@@ -172,16 +172,23 @@ class AnySize(BatchSizes):
         self._on_host = on_host
 
     def cover(self, rows: int) -> Sequence[int]:
-        """Return ``rows``, and before that 1 if it is to be measured, at first or again."""
+        """Return ``rows``, or 1 for each; before that, and now and then, what is to be measured."""
         if not self._on_host or rows == 1:
             return [rows]
         with self._lock:
             self._choices += 1
-            is_needed = len(self._samples[1]) < _SAMPLES or self._choices % _REFRESH == 0
-        return [1, rows - 1] if is_needed else [rows]
+            if len(self._samples[1]) < _SAMPLES:
+                return [1, rows - 1]
+            fastest = self._fastest(rows)
+            if self._choices % _REFRESH:
+                return fastest
+            return [1, rows - 1] if len(fastest) == 1 else [rows]
 
     def _needed(self, rows: int) -> list[int]:
         return [rows]
 
     def _fastest(self, rows: int) -> Sequence[int]:
-        return [rows]
+        single, joined = self._seconds.get(1), self._seconds.get(rows)
+        if not self._on_host or single is None or joined is None or len(self._samples[rows]) < _TRUSTED:
+            return [rows]
+        return [1] * rows if rows * single < joined else [rows]

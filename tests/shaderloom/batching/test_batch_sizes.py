@@ -124,3 +124,19 @@ def test_single_rows_of_the_host_are_measured_again():
     covers = [sizes.cover(5) for _ in range(128)]
     assert covers.count([1, 4]) == 2 and covers.count([5]) == 126
     assert sizes.cover(1) == [1]
+
+
+def test_rows_of_the_host_run_alone_where_that_is_faster():
+    """A batch of a large network takes the host no less than its rows; it is measured again now and then."""
+    sizes = AnySize(8, on_host=True)
+    for _ in range(9):
+        sizes.cover(5)
+        sizes.note(1, 1.0)
+    for _ in range(4):  # the first does not count
+        assert sizes.cover(5) == [5]
+        sizes.note(5, 5.1)
+    covers = [sizes.cover(5) for _ in range(128)]
+    assert covers.count([1] * 5) == 126 and covers.count([5]) == 2
+    assert sizes.estimate(5) == 5.0
+    sizes.note(5, 4.9)
+    assert sizes.cover(5) == [5] and sizes.estimate(5) == 4.9
