@@ -64,7 +64,7 @@ def test_bundles_that_the_key_did_not_sign_are_refused(open_bundle, signed, keys
 
     plain = copy_bundle(signed, tmp_path / "plain")
     (plain / SIGNATURE).unlink()
-    assert "status 404; only a bundle of 'shaderloom compile --sign' has it" in open_bundle(plain).call(LOAD, keys[0])
+    assert "status 404; 'shaderloom compile --sign' writes it" in open_bundle(plain).call(LOAD, keys[0])
 
 
 #: A zip as a Blob and as a File, and the files of a folder

@@ -143,7 +143,7 @@ function folderAt(url) {
       const { status, ok, body } = response;
       const advice = /** @type {Record<string, string>} */ ({
         "manifest.json": `; ${base} must be the folder of a bundle (give a zip as a Blob)`,
-        "manifest.signature": "; only a bundle of 'shaderloom compile --sign' has it",
+        "manifest.signature": "; 'shaderloom compile --sign' writes it",
       });
       ensure("bundle", ok, `'${name}' cannot be fetched: status ${status}${advice[name] ?? ""}`);
       return { body: body ?? new Blob([]).stream(), begin: status === 206 ? begin : 0 };
