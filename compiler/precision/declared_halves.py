@@ -17,7 +17,7 @@ import numpy as np
 
 from ...runtime.plan.dtypes import BFLOAT16, FLOAT16, FLOAT16_LARGEST, FLOAT16_SMALLEST_NORMAL, FLOAT32, DType
 from ..compilation import Compilation
-from ..fusion import Fusion
+from ..fusion import Fusion, constant_values
 from ..ir.constants import WidenedSource
 from ..ir.graph import Graph, Node, Value
 from ..kernels.family import family_of
@@ -216,11 +216,12 @@ def storage_types(graph: Graph, fusion: Fusion) -> dict[Value, DType]:
     An output has the type that it has.
     """
     types: dict[Value, DType] = {}
-    outputs = set(graph.outputs)
+    outputs, constant = set(graph.outputs), constant_values(graph)
+    computes_halves = any(value.storage is not None for value in graph.values() if value not in constant)
     for value in graph.values():
         dtype = value.storage
         if dtype is None and value not in outputs:
-            dtype = _moved_type(value, types) or _weight_type(value, fusion)
+            dtype = _moved_type(value, types) or _weight_type(value, fusion, computes_halves)
         if dtype is not None:
             types[value] = dtype
     return types
@@ -235,13 +236,17 @@ def _moved_type(value: Value, types: dict[Value, DType]) -> DType | None:
     return moved.pop() if len(moved) == 1 else None
 
 
-def _weight_type(value: Value, fusion: Fusion) -> DType | None:
-    """Return float16 for a weight computed from halves of which every element is zero or a normal half."""
+def _weight_type(value: Value, fusion: Fusion, computes_halves: bool) -> DType | None:
+    """Return float16 for a weight computed from halves that is one: every element is, or where the model
+    ``computes_halves`` is zero or in the range of normal ones, so that it is rounded as the weights of the file are."""
     group = fusion.materialised.get(value)
     if group is None or not group.constant or value.dtype is not FLOAT32:
         return None
     if not any(read.dtype is FLOAT16 for read in group.reads):
         return None
-    magnitudes = np.abs(evaluate_constant(value))
+    numbers = evaluate_constant(value)
+    magnitudes = np.abs(numbers)
     normal = (magnitudes == 0) | ((magnitudes >= FLOAT16_SMALLEST_NORMAL) & (magnitudes <= FLOAT16_LARGEST))
+    if not computes_halves and normal.all():
+        normal = numbers.astype(np.float16) == numbers
     return FLOAT16 if normal.all() else None

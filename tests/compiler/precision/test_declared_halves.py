@@ -421,6 +421,31 @@ def test_constants_computed_from_halves_are_floats(each_device) -> None:
     np.testing.assert_array_equal(values, v[None], strict=True)
 
 
+def test_what_a_float32_model_computes_of_constant_halves_is_no_half(each_device) -> None:
+    """A weight of so many elements is computed on the device; only one that is all halves is stored as such."""
+    rng = np.random.default_rng(12)
+    x, w = rng.uniform(0, 1, (1, 300)).astype(np.float32), rng.standard_normal((300, 64)).astype(np.float16)
+    single = helper.np_dtype_to_tensor_dtype(np.dtype(np.float32))
+    nodes = [
+        helper.make_node("Cast", ["w"], ["wide"], to=single),
+        helper.make_node("Add", ["wide", "c"], ["sum"]),
+        helper.make_node("Abs", ["sum"], ["weight"]),
+        helper.make_node("MatMul", ["x", "weight"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "weights of halves",
+        [helper.make_tensor_value_info("x", single, x.shape)],
+        [helper.make_tensor_value_info("y", single, (1, 64))],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.float32(1.2345), "c")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    expected = x.astype(np.float64) @ np.abs(w.astype(np.float64) + np.float64(np.float32(1.2345)))
+    with InferenceSession(model, device=each_device, cache=False) as session:
+        (found,) = session.run(None, {"x": x})
+    assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
 def test_the_bits_of_a_cast_to_halves(each_device) -> None:
     """What reads the bits of a half reads a half, whatever else reads it as a number."""
     half, bits = (
