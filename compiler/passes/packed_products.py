@@ -105,11 +105,16 @@ def _weight(right: Value) -> _Weight | None:
     unit = unit_of(bits)
     if scales is None or scales.block % unit or ix.number(value.shape[axis]) % unit:
         return None
-    if zero is not None and (zeros is None or (zeros.block != scales.block and zero.elements != 1)):
+    if zero is not None and (zeros is None or (zeros.block != scales.block and not _is_one_number(zero))):
         return None
     node = value.producer
     rounds = node is not None and node.op == "Dequantize" and node.attributes.rounds_activations
     return _Weight(codes, bits, axis, scales, zeros, rounds)
+
+
+def _is_one_number(parameter: Value) -> bool:
+    numbers = static_numbers(parameter)
+    return numbers is not None and numbers.size == 1
 
 
 def _parts(value: Value) -> tuple[Value, Value, Value | None] | None:
