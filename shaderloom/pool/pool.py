@@ -124,7 +124,7 @@ class Pool:
     def close(self) -> None:
         """Wait for the items that were submitted, then end the processes.  Closing twice has no effect.
 
-        Raises :class:`RunError` in a callback of a future, which those behind it wait for.
+        Raises ``RunError`` in a callback of a future, which those behind it wait for.
         """
         self._workers.check_thread()
         self._work.close()
